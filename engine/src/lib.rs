@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 pub mod batch;
 pub mod command;
 pub mod config;
@@ -17,6 +18,7 @@ pub mod dedup;
 pub mod entry;
 pub mod group;
 pub mod ids;
+mod image;
 pub mod index;
 pub mod kv;
 pub mod lane;
@@ -25,10 +27,14 @@ pub mod message;
 pub mod names;
 pub mod outcome;
 pub mod port;
+pub mod schedule;
 pub mod timer;
 pub mod topic;
 
 use std::collections::BTreeMap;
+
+pub use apply::Effects;
+pub use image::ImageError;
 
 use dedup::{Dedup, Seen};
 use group::Groups;

@@ -38,6 +38,8 @@ pub enum Reject {
     UnknownTimer,
     /// A destination already holds the transaction id.
     Duplicate,
+    /// The command contradicts itself: a span outside the entry, hints that do not fit the batch.
+    Malformed,
 }
 
 /// Verdict on one pushed record.
