@@ -1,1 +1,2 @@
 //! Placeholder until the crate is written.
+pub mod batch;
