@@ -469,7 +469,8 @@ impl Run {
             .collect();
         for h in same {
             let c = self.oracle.cursors.get_mut(&(h.group, h.lane)).unwrap();
-            if c.lease.is_some_and(|(id, ..)| id == h.lease) {
+            let now = self.world.now;
+            if c.lease.is_some_and(|(id, _, _, end)| id == h.lease && now < end) {
                 c.lease = None;
                 c.attempt = c.attempt.saturating_sub(1);
             }
