@@ -470,7 +470,9 @@ impl Run {
         for h in same {
             let c = self.oracle.cursors.get_mut(&(h.group, h.lane)).unwrap();
             let now = self.world.now;
-            if c.lease.is_some_and(|(id, _, _, end)| id == h.lease && now < end) {
+            if c.lease
+                .is_some_and(|(id, _, _, end)| id == h.lease && now < end)
+            {
                 c.lease = None;
                 c.attempt = c.attempt.saturating_sub(1);
             }
