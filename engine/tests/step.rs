@@ -172,12 +172,14 @@ fn a_repeated_step_is_refused_once_its_lease_is_released() {
     };
     let first = transact(&mut world, parts.clone(), &[("out", "a", "receipt")]);
     assert!(matches!(first, Outcome::Committed(_)), "{first:?}");
-    let again = transact(&mut world, parts, &[("out", "a", "receipt")]);
-    // The repeated ack is answered like the first, so the receipt's id is what refuses it.
-    assert!(
-        matches!(again, Outcome::RolledBack(Rollback::Duplicate { .. })),
-        "{again:?}"
-    );
+    for id in ["receipt", "another"] {
+        let again = transact(&mut world, parts.clone(), &[("out", "a", id)]);
+        let refused = Outcome::RolledBack(Rollback::Ack(0, AckReject::LeaseLost));
+        assert_eq!(again, refused);
+    }
+    // A plain ack sent again is answered like the first (semantics ACK-9).
+    let results = world.ack(parts.acks);
+    assert!(results[0].rejected.is_none() && results[0].lease_released);
 }
 
 #[test]
