@@ -280,7 +280,7 @@ impl Run {
             } => self.ack(*run, statuses, *fenced),
             Step::Sleep { seconds } => self.world.sleep_ms(i64::from(*seconds) * 1000),
             Step::Restart => self.world.restart(),
-            Step::Seal => drop(self.world.index.seal()),
+            Step::Seal => self.world.seal(),
             Step::Unclaim { run } => self.unclaim(*run),
             Step::Housekeep => self.housekeep(),
             Step::Widen => {
