@@ -15,7 +15,7 @@ use crate::limits::SEGMENT_BYTES_MAX;
 use crate::log::Shared;
 use crate::recovery::Active;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentFile};
-use crate::table::Table;
+use crate::table::{Entry, Table};
 
 /// A place for one frame.
 pub(crate) type Place = (Arc<SegmentFile>, u64);
@@ -46,12 +46,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub fn new(table: &Table, active: Option<&Active>, next_no: u64) -> Plan {
-        let next_index = match table.entries.back() {
-            Some(entry) => Some(entry.next_index()),
-            None => None,
-        };
         Plan {
-            next_index,
+            next_index: table.entries.back().map(Entry::next_index),
             active: active.map(|active| (Arc::clone(&active.file), active.end)),
             spares: VecDeque::new(),
             making: false,

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
+use queen_log::storage::evil::EvilStorage;
 use queen_log::{FrameIn, Log, LogConfig, LogError, Recovered};
 
 /// A tiny log.
@@ -80,4 +81,15 @@ pub fn assert_holds(log: &Log, indexes: std::ops::Range<u64>, len: usize) {
         assert_eq!(read.payload, body(index, len), "payload of {index}");
     }
     assert!(log.read(indexes.end).unwrap().is_none());
+}
+
+/// A hostile disk and a tiny log on it, both below `dir`.
+pub fn evil(dir: &Path) -> (EvilStorage, LogConfig) {
+    let graves = dir.join("graves");
+    std::fs::create_dir_all(&graves).unwrap();
+    (EvilStorage::new(graves), config(&dir.join("log")))
+}
+
+pub fn open_on(config: &LogConfig, disk: &EvilStorage) -> Result<(Log, Recovered), LogError> {
+    Log::open_with(config.clone(), std::sync::Arc::new(disk.clone()))
 }
