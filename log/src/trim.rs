@@ -194,8 +194,11 @@ impl Shared {
             *entry = cut;
         }
         self.forget_sidecars(no);
+        // A sealed segment may have been cut before, with frames behind its end still in readers'
+        // hands; only the end of an open one is the end of all that was ever written.
         let unused = written.next_multiple_of(4096);
-        if unused < entry.file.size
+        if !entry.sealed
+            && unused < entry.file.size
             && let Err(error) = entry.file.file.release(unused, entry.file.size)
         {
             debug!(file = %entry.file.path.display(), %error, "unused space not given back");
