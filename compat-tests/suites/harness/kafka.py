@@ -24,7 +24,12 @@ def create_topic(wire, name, partitions=1, **configs):
 def wait_topic(wire, name, partitions):
     def ready():
         topic = wire.call(Metadata, 9, topics=[{"name": name}]).topics[0]
-        return topic.error == 0 and sum(p.error == 0 and p.leader >= 0 for p in topic.partitions) == partitions
+        if topic.error or sum(p.error == 0 and p.leader >= 0 for p in topic.partitions) != partitions:
+            return False
+        # Kafka's metadata may be ahead of its partitions.
+        offsets = wire.call(ListOffsets, 7, replica=-1, topics=[{"name": name, "partitions": [
+            {"index": p, "leader_epoch": -1, "timestamp": LATEST} for p in range(partitions)]}])
+        return all(p.error == 0 for p in offsets.topics[0].partitions)
 
     eventually(ready, 20, f"topic {name} has {partitions} led partitions")
 

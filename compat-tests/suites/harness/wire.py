@@ -388,7 +388,7 @@ class Connection:
     def raw(self, data):
         self.socket.sendall(data)
 
-    def send(self, api, version, answer=True, **body):
+    def send(self, api, version, /, answer=True, **body):
         self.correlation += 1
         self.raw(framed(header(api, version, self.correlation) + api.encode(version, body)))
         if answer:
@@ -423,7 +423,7 @@ class Connection:
             reader.tags()
         return api.decode(version, reader.data[reader.pos :])
 
-    def call(self, api, version, **body):
+    def call(self, api, version, /, **body):
         self.send(api, version, **body)
         return self.receive()
 
