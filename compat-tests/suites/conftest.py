@@ -11,6 +11,7 @@ QUEEN_ONLY = {"queen", "http", "queen_factory"}
 
 def pytest_addoption(parser):
     parser.addoption("--peer", action="store_true", help="run what is Kafka's against Apache Kafka 4.3.1 instead")
+    parser.addoption("--official-all", action="store_true", help="also the official clients' suites beyond those that must pass")
 
 
 def pytest_collection_modifyitems(config, items):
