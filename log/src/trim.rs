@@ -45,6 +45,8 @@ impl Log {
         shared.submit_and_wait(|reply| Op::Flush { reply })?;
         let _files = shared.files.lock();
         let mut writer = shared.writer.lock();
+        // The seal at the cut vouches for the frames before it, with or without fsync per append.
+        writer.sync(shared).inspect_err(|cause| shared.fail(cause))?;
         let result = shared.drop_after(&mut plan, &mut writer, index);
         shared.settle(&mut plan, &mut writer, index + 1);
         result?;
@@ -82,6 +84,10 @@ impl Log {
                 let first = front.first_index;
                 table.first_index = first;
                 table.terms.cut_before(first);
+                if table.last.is_some_and(|(_, last)| last < first) {
+                    table.last = None;
+                    table.terms.0.clear();
+                }
             }
         }
     }

@@ -124,7 +124,7 @@ fn the_disk_dies_at_every_change() {
     let mut fuse = 0;
     loop {
         let mut survived = false;
-        for seed in 0..6 {
+        for seed in 0..3 {
             let dir = tempfile::tempdir().unwrap();
             let (disk, config) = evil(dir.path());
             disk.die_after(fuse);
