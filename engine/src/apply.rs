@@ -12,7 +12,7 @@ use crate::Engine;
 use crate::command::{Command, TopicRef};
 use crate::config::{KafkaConfig, Origin, QueueOptions};
 use crate::entry::Entry;
-use crate::ids::{TimeUs, TopicId};
+use crate::ids::{LaneId, TimeUs, TopicId};
 use crate::index::RecordIndex;
 use crate::outcome::{Outcome, Reject};
 
@@ -23,11 +23,20 @@ pub struct Effects {
     /// Topics that gained records.
     pub appended: Vec<TopicId>,
     /// Positions or leases that changed.
-    pub groups: Vec<(String, TopicId)>,
+    pub groups: Vec<GroupTouch>,
     /// A timer was set or removed.
     pub timers: bool,
     /// A topic was made, changed or deleted.
     pub topics: bool,
+}
+
+/// What changed of one group on one topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupTouch {
+    pub group: String,
+    pub topic: TopicId,
+    /// The lanes whose exception changed; `None` when anything may have.
+    pub lanes: Option<Vec<LaneId>>,
 }
 
 impl Effects {
@@ -38,9 +47,19 @@ impl Effects {
     }
 
     fn touch_group(&mut self, group: &str, topic: TopicId) {
-        if self.groups.last().is_none_or(|(g, t)| g != group || *t != topic) {
-            self.groups.push((group.to_string(), topic));
-        }
+        self.groups.push(GroupTouch {
+            group: group.to_string(),
+            topic,
+            lanes: None,
+        });
+    }
+
+    fn touch_lanes(&mut self, group: &str, topic: TopicId, lanes: Vec<LaneId>) {
+        self.groups.push(GroupTouch {
+            group: group.to_string(),
+            topic,
+            lanes: Some(lanes),
+        });
     }
 }
 
@@ -71,9 +90,20 @@ impl Engine {
         self.now = self.now.max(entry.time);
         self.applied = index;
         let now = self.now;
-        let mut applying =
-            Applying { engine: self, index: records, effects, entry, at: index, term, now };
-        entry.commands.iter().map(|command| applying.command(command)).collect()
+        let mut applying = Applying {
+            engine: self,
+            index: records,
+            effects,
+            entry,
+            at: index,
+            term,
+            now,
+        };
+        entry
+            .commands
+            .iter()
+            .map(|command| applying.command(command))
+            .collect()
     }
 
     /// Takes note of an entry that holds no commands (a leader's blank entry, a membership).
@@ -89,16 +119,28 @@ fn outcome(result: Result<Outcome, Reject>) -> Outcome {
 impl Applying<'_> {
     fn command(&mut self, command: &Command) -> Outcome {
         match command {
-            Command::CreateTopic { name, uuid, partitions, kafka, origin } => {
+            Command::CreateTopic {
+                name,
+                uuid,
+                partitions,
+                kafka,
+                origin,
+            } => {
                 let kafka = KafkaConfig(kafka.clone());
                 let (uuid, partitions, origin) = (*uuid, *partitions, *origin);
                 let now = self.now;
-                let made =
-                    self.engine.topics.create(name, uuid, partitions, origin, kafka, now);
+                let made = self
+                    .engine
+                    .topics
+                    .create(name, uuid, partitions, origin, kafka, now);
                 self.effects.topics |= made.is_ok();
                 outcome(made.map(Outcome::Topic))
             }
-            Command::Configure { topic, patch, replace } => {
+            Command::Configure {
+                topic,
+                patch,
+                replace,
+            } => {
                 let id = match self.topic(topic) {
                     Ok(id) => id,
                     Err(reject) => return Outcome::Rejected(reject),
@@ -116,7 +158,11 @@ impl Applying<'_> {
             }
             Command::DeleteTopic { name } => self.delete_topic(name),
             Command::Widen { topic, partitions } => outcome(self.widen(*topic, *partitions)),
-            Command::AlterConfig { topic, set, replace } => {
+            Command::AlterConfig {
+                topic,
+                set,
+                replace,
+            } => {
                 let Some(topic) = self.engine.topics.get_mut(*topic) else {
                     return Outcome::Rejected(Reject::UnknownTopic);
                 };
@@ -138,20 +184,28 @@ impl Applying<'_> {
             Command::Claim(claim) => outcome(self.claim(claim)),
             Command::Ack { items } => Outcome::Acked(self.ack(items)),
             Command::Extend { lease, seconds } => self.extend(*lease, *seconds),
-            Command::Unclaim { topic, group, lease } => self.unclaim(*topic, group, *lease),
+            Command::Unclaim {
+                topic,
+                group,
+                lease,
+            } => self.unclaim(*topic, group, *lease),
             Command::Seek(seek) => outcome(self.seek(seek)),
-            Command::CommitOffsets { group, offsets, protocol_type } => {
-                self.commit_offsets(group, offsets, protocol_type)
-            }
-            Command::ForgetOffsets { group, partitions } => {
-                self.forget_offsets(group, partitions)
-            }
-            Command::DeleteGroup { group, topic, keep_start } => {
-                self.delete_group(group, *topic, *keep_start)
-            }
-            Command::Resubscribe { group, offsets, timestamp } => {
-                self.resubscribe(group, offsets, *timestamp)
-            }
+            Command::CommitOffsets {
+                group,
+                offsets,
+                protocol_type,
+            } => self.commit_offsets(group, offsets, protocol_type),
+            Command::ForgetOffsets { group, partitions } => self.forget_offsets(group, partitions),
+            Command::DeleteGroup {
+                group,
+                topic,
+                keep_start,
+            } => self.delete_group(group, *topic, *keep_start),
+            Command::Resubscribe {
+                group,
+                offsets,
+                timestamp,
+            } => self.resubscribe(group, offsets, *timestamp),
             Command::InitProducer { known } => self.init_producer(*known),
             Command::Kv { ops } => {
                 if let Some(loss) = self.engine.kv.first_loss(ops, self.now) {
@@ -163,9 +217,12 @@ impl Applying<'_> {
                 self.effects.timers = true;
                 Outcome::Timers(self.engine.timers.apply(ops, self.now))
             }
-            Command::FireTimer { queue, key, version, append } => {
-                outcome(self.fire_timer(queue, key, *version, append))
-            }
+            Command::FireTimer {
+                queue,
+                key,
+                version,
+                append,
+            } => outcome(self.fire_timer(queue, key, *version, append)),
             Command::Transaction(transaction) => match self.transaction(transaction) {
                 Ok(done) => Outcome::Committed(done),
                 Err(rollback) => Outcome::RolledBack(rollback),
@@ -174,7 +231,9 @@ impl Applying<'_> {
                 outcome(self.replay_dead_letter(*id, append))
             }
             Command::DeleteDeadLetters { ids } => {
-                let gone = ids.iter().filter(|id| self.engine.dead_letters.remove(id).is_some());
+                let gone = ids
+                    .iter()
+                    .filter(|id| self.engine.dead_letters.remove(id).is_some());
                 Outcome::Deleted(gone.count() as u64)
             }
             Command::Tick => self.tick(),
@@ -184,28 +243,42 @@ impl Applying<'_> {
     /// The topic a command names, created if it may be.
     fn topic(&mut self, topic: &TopicRef) -> Result<TopicId, Reject> {
         match topic {
-            TopicRef::Id(id) => {
-                self.engine.topics.get(*id).map(|topic| topic.id).ok_or(Reject::UnknownTopic)
-            }
-            TopicRef::Name { name, partitions, uuid, origin } => {
+            TopicRef::Id(id) => self
+                .engine
+                .topics
+                .get(*id)
+                .map(|topic| topic.id)
+                .ok_or(Reject::UnknownTopic),
+            TopicRef::Name {
+                name,
+                partitions,
+                uuid,
+                origin,
+            } => {
                 if let Some(topic) = self.engine.topics.named(name) {
                     return Ok(topic.id);
                 }
                 self.effects.topics = true;
                 let kafka = KafkaConfig::default();
                 let (partitions, uuid, origin) = (*partitions, *uuid, *origin);
-                self.engine.topics.create(name, uuid, partitions, origin, kafka, self.now)
+                self.engine
+                    .topics
+                    .create(name, uuid, partitions, origin, kafka, self.now)
             }
         }
     }
 
     fn delete_topic(&mut self, name: &str) -> Outcome {
-        let Some(topic) = self.engine.topics.delete(name) else { return Outcome::Deleted(0) };
+        let Some(topic) = self.engine.topics.delete(name) else {
+            return Outcome::Deleted(0);
+        };
         for lane in &topic.lanes {
             self.engine.lanes.remove(*lane);
         }
         self.engine.dedup.forget_topic(topic.id);
-        self.engine.dead_letters.retain(|_, letter| letter.topic != topic.id);
+        self.engine
+            .dead_letters
+            .retain(|_, letter| letter.topic != topic.id);
         let groups = &mut self.engine.groups;
         for group in groups.by_name.values_mut() {
             group.topics.remove(&topic.id);
@@ -218,19 +291,31 @@ impl Applying<'_> {
     }
 
     fn widen(&mut self, topic: TopicId, partitions: u32) -> Result<Outcome, Reject> {
-        let topic = self.engine.topics.get_mut(topic).ok_or(Reject::UnknownTopic)?;
+        let topic = self
+            .engine
+            .topics
+            .get_mut(topic)
+            .ok_or(Reject::UnknownTopic)?;
         if partitions <= topic.width() || partitions > crate::limits::PARTITIONS_MAX {
             return Err(Reject::InvalidPartitions);
         }
-        topic.partitions.resize(partitions as usize, crate::topic::Partition::default());
+        topic
+            .partitions
+            .resize(partitions as usize, crate::topic::Partition::default());
         self.effects.topics = true;
         Ok(Outcome::Topic(topic.id))
     }
 
     fn trim(&mut self, topic: TopicId, before: &[(u32, u64)]) -> Result<Outcome, Reject> {
-        let state = self.engine.topics.get_mut(topic).ok_or(Reject::UnknownTopic)?;
+        let state = self
+            .engine
+            .topics
+            .get_mut(topic)
+            .ok_or(Reject::UnknownTopic)?;
         for (partition, offset) in before {
-            let partition = state.partition(*partition).ok_or(Reject::UnknownPartition)?;
+            let partition = state
+                .partition(*partition)
+                .ok_or(Reject::UnknownPartition)?;
             if *offset > partition.next_offset {
                 return Err(Reject::OffsetOutOfRange);
             }
@@ -248,7 +333,10 @@ impl Applying<'_> {
     fn init_producer(&mut self, known: Option<(i64, i16)>) -> Outcome {
         match known {
             Some((id, epoch)) if epoch < i16::MAX - 1 && id < self.engine.next_producer => {
-                Outcome::Producer { id, epoch: epoch + 1 }
+                Outcome::Producer {
+                    id,
+                    epoch: epoch + 1,
+                }
             }
             _ => {
                 let id = self.engine.next_producer;

@@ -30,14 +30,36 @@ pub struct KvOp {
 pub enum KvAction {
     Get,
     /// The keys are here; the op's own key is unused.
-    GetMany { keys: Vec<String> },
+    GetMany {
+        keys: Vec<String>,
+    },
     /// The op's key is the prefix.
-    GetPrefix { after: Option<String>, limit: usize, keys_only: bool },
-    Put { value: String, lifetime: Lifetime, expect: Option<u64> },
-    PutIfAbsent { value: String, lifetime: Lifetime },
-    Delete { expect: Option<u64> },
-    Incr { delta: i64, min: Option<i64>, max: Option<i64>, lifetime: Lifetime },
-    Check { expect: u64 },
+    GetPrefix {
+        after: Option<String>,
+        limit: usize,
+        keys_only: bool,
+    },
+    Put {
+        value: String,
+        lifetime: Lifetime,
+        expect: Option<u64>,
+    },
+    PutIfAbsent {
+        value: String,
+        lifetime: Lifetime,
+    },
+    Delete {
+        expect: Option<u64>,
+    },
+    Incr {
+        delta: i64,
+        min: Option<i64>,
+        max: Option<i64>,
+        lifetime: Lifetime,
+    },
+    Check {
+        expect: u64,
+    },
 }
 
 /// Why a write lost.
@@ -66,11 +88,19 @@ pub enum KvResult {
     /// `Get`.
     Row(Option<KvRow>),
     /// `GetMany` and `GetPrefix`.
-    Rows { rows: Vec<KvRow>, missing: Vec<String>, truncated: bool, next_after: Option<String> },
+    Rows {
+        rows: Vec<KvRow>,
+        missing: Vec<String>,
+        truncated: bool,
+        next_after: Option<String>,
+    },
     /// A write or check that held; the row after it, `None` after a delete.
     Applied { row: Option<KvRow> },
     /// A write or check that lost; the row that won, if there is one.
-    Lost { reason: KvReason, row: Option<KvRow> },
+    Lost {
+        reason: KvReason,
+        row: Option<KvRow>,
+    },
 }
 
 /// A `required` operation that lost, and with it the call.
@@ -115,7 +145,10 @@ impl KvStore {
         limit: usize,
         now: TimeUs,
     ) -> (Vec<KvRow>, bool) {
-        let from = (ns.to_string(), after.unwrap_or_default().max(prefix).to_string());
+        let from = (
+            ns.to_string(),
+            after.unwrap_or_default().max(prefix).to_string(),
+        );
         let mut rows = Vec::new();
         for ((row_ns, key), row) in self.rows.range(from..) {
             if row_ns != ns || !key.starts_with(prefix) {
@@ -186,10 +219,13 @@ enum Write {
 impl KvStore {
     /// The first `required` operation that would lose against the present state.
     pub(crate) fn first_loss(&self, ops: &[KvOp], now: TimeUs) -> Option<KvLoss> {
-        ops.iter().enumerate().filter(|(_, op)| op.required).find_map(|(index, op)| {
-            let (reason, row) = self.judge(op, now)?.err()?;
-            Some(KvLoss { index, reason, row })
-        })
+        ops.iter()
+            .enumerate()
+            .filter(|(_, op)| op.required)
+            .find_map(|(index, op)| {
+                let (reason, row) = self.judge(op, now)?.err()?;
+                Some(KvLoss { index, reason, row })
+            })
     }
 
     /// Applies operations in order. Call [`KvStore::first_loss`] first: here a required loss is
@@ -199,7 +235,9 @@ impl KvStore {
             .map(|op| match self.judge(op, now) {
                 None => self.read_one(op, now),
                 Some(Err((reason, row))) => KvResult::Lost { reason, row },
-                Some(Ok(write)) => KvResult::Applied { row: self.write(op, write, now) },
+                Some(Ok(write)) => KvResult::Applied {
+                    row: self.write(op, write, now),
+                },
             })
             .collect()
     }
@@ -236,9 +274,11 @@ impl KvStore {
         };
         Some(match &op.action {
             KvAction::Get | KvAction::GetMany { .. } | KvAction::GetPrefix { .. } => return None,
-            KvAction::Put { value, lifetime, expect } => {
-                expected(*expect).map(|()| Write::Store(value.clone(), Some(*lifetime)))
-            }
+            KvAction::Put {
+                value,
+                lifetime,
+                expect,
+            } => expected(*expect).map(|()| Write::Store(value.clone(), Some(*lifetime))),
             KvAction::PutIfAbsent { value, lifetime } => {
                 expected(Some(0)).map(|()| Write::Store(value.clone(), Some(*lifetime)))
             }
@@ -247,7 +287,12 @@ impl KvStore {
                 Some(_) => expected(*expect).map(|()| Write::Remove),
             },
             KvAction::Check { expect } => expected(Some(*expect)).map(|()| Write::Nothing),
-            KvAction::Incr { delta, min, max, lifetime } => {
+            KvAction::Incr {
+                delta,
+                min,
+                max,
+                lifetime,
+            } => {
                 let old = match &row {
                     None => 0,
                     Some(row) => match row.value.trim().parse::<i64>() {
@@ -285,7 +330,12 @@ impl KvStore {
                 };
                 self.remove(&id);
                 self.next_version += 1;
-                let row = StoredRow { value, version: self.next_version, expires, updated: now };
+                let row = StoredRow {
+                    value,
+                    version: self.next_version,
+                    expires,
+                    updated: now,
+                };
                 let shown = row.show(&op.key);
                 if let Some(expires) = expires {
                     self.by_expiry.insert((expires, id.0.clone(), id.1.clone()));
@@ -300,7 +350,8 @@ impl KvStore {
         if let Some(row) = self.rows.remove(id)
             && let Some(expires) = row.expires
         {
-            self.by_expiry.remove(&(expires, id.0.clone(), id.1.clone()));
+            self.by_expiry
+                .remove(&(expires, id.0.clone(), id.1.clone()));
         }
     }
 
@@ -322,14 +373,22 @@ impl KvStore {
                         }
                     }
                 }
-                KvResult::Rows { rows, missing, truncated, next_after: None }
+                KvResult::Rows {
+                    rows,
+                    missing,
+                    truncated,
+                    next_after: None,
+                }
             }
             KvAction::GetPrefix { after, limit, .. } => {
-                let (rows, truncated) =
-                    self.scan(&op.ns, &op.key, after.as_deref(), *limit, now);
-                let next_after =
-                    rows.last().filter(|_| truncated).map(|row| row.key.clone());
-                KvResult::Rows { rows, missing: Vec::new(), truncated, next_after }
+                let (rows, truncated) = self.scan(&op.ns, &op.key, after.as_deref(), *limit, now);
+                let next_after = rows.last().filter(|_| truncated).map(|row| row.key.clone());
+                KvResult::Rows {
+                    rows,
+                    missing: Vec::new(),
+                    truncated,
+                    next_after,
+                }
             }
             _ => KvResult::Row(self.get(&op.ns, &op.key, now)),
         }

@@ -33,7 +33,7 @@ pub mod topic;
 
 use std::collections::BTreeMap;
 
-pub use apply::Effects;
+pub use apply::{Effects, GroupTouch};
 pub use image::ImageError;
 
 use dedup::{Dedup, Seen};
@@ -90,7 +90,11 @@ impl Engine {
     /// dedup window, semantics ACK-10).
     pub fn find_transaction(&self, lane: LaneId, transaction_id: &str) -> Option<Seen> {
         let topic = self.lanes.get(lane)?.topic;
-        self.dedup.find(topic, lane, dedup::transaction_hash(transaction_id.as_bytes()))
+        self.dedup.find(
+            topic,
+            lane,
+            dedup::transaction_hash(transaction_id.as_bytes()),
+        )
     }
 
     /// The same, only inside the queue's dedup window at `now`.

@@ -191,12 +191,18 @@ impl TimerStore {
                     updated: now,
                 };
                 self.by_due.insert((due, op.queue.clone(), op.key.clone()));
-                self.timers.insert((op.queue.clone(), op.key.clone()), timer);
+                self.timers
+                    .insert((op.queue.clone(), op.key.clone()), timer);
                 let status = match old {
                     Some(_) => TimerStatus::Rescheduled,
                     None => TimerStatus::Scheduled,
                 };
-                result(status, Some(txn.clone()), Some(message_id.clone()), Some(due))
+                result(
+                    status,
+                    Some(txn.clone()),
+                    Some(message_id.clone()),
+                    Some(due),
+                )
             }
         }
     }
@@ -204,7 +210,8 @@ impl TimerStore {
     /// Removes a timer.
     pub(crate) fn remove(&mut self, queue: &str, key: &str) -> Option<Timer> {
         let timer = self.timers.remove(&(queue.to_string(), key.to_string()))?;
-        self.by_due.remove(&(timer.due, queue.to_string(), key.to_string()));
+        self.by_due
+            .remove(&(timer.due, queue.to_string(), key.to_string()));
         Some(timer)
     }
 }

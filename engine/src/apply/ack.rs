@@ -109,26 +109,37 @@ impl Applying<'_> {
         let mut valid = Vec::new();
         for at in set {
             let item = &items[*at];
-            let result = if item.number < low.min(exception.cursor) || item.number < exception.cursor
-            {
-                match item.status {
-                    AckStatus::Completed => AckResult { noop: true, ..AckResult::default() },
-                    _ => rejected(AckReject::AlreadyCommitted),
-                }
-            } else if item.number >= high {
-                rejected(AckReject::Unresolvable)
-            } else {
-                valid.push(*at);
-                AckResult::default()
-            };
+            let result =
+                if item.number < low.min(exception.cursor) || item.number < exception.cursor {
+                    match item.status {
+                        AckStatus::Completed => AckResult {
+                            noop: true,
+                            ..AckResult::default()
+                        },
+                        _ => rejected(AckReject::AlreadyCommitted),
+                    }
+                } else if item.number >= high {
+                    rejected(AckReject::Unresolvable)
+                } else {
+                    valid.push(*at);
+                    AckResult::default()
+                };
             judged.push((*at, result));
         }
         if valid.is_empty() {
             return Ok((judged, None));
         }
-        let limit = self.engine.topics.get(row.topic).map_or(0, |t| t.options.retry_limit);
+        let limit = self
+            .engine
+            .topics
+            .get(row.topic)
+            .map_or(0, |t| t.options.retry_limit);
         let verdict = decide(items, &valid, exception, limit, self.now, || {
-            self.engine.topics.get(row.topic).and_then(|t| t.options.retry_delay).unwrap_or(0)
+            self.engine
+                .topics
+                .get(row.topic)
+                .and_then(|t| t.options.retry_delay)
+                .unwrap_or(0)
         });
         Ok((judged, Some(verdict)))
     }
@@ -141,10 +152,20 @@ impl Applying<'_> {
         results: &mut [AckResult],
     ) {
         let first = &items[set[0]];
-        let Some(topic) = self.engine.lanes.get(first.lane).map(|row| row.topic) else { return };
-        let keep = self.engine.topics.get(topic).is_some_and(|t| t.options.dead_letters());
-        let Some(group) = self.engine.groups.by_name.get_mut(&first.group) else { return };
-        let Some(state) = group.topics.get_mut(&topic) else { return };
+        let Some(topic) = self.engine.lanes.get(first.lane).map(|row| row.topic) else {
+            return;
+        };
+        let keep = self
+            .engine
+            .topics
+            .get(topic)
+            .is_some_and(|t| t.options.dead_letters());
+        let Some(group) = self.engine.groups.by_name.get_mut(&first.group) else {
+            return;
+        };
+        let Some(state) = group.topics.get_mut(&topic) else {
+            return;
+        };
         let before = state.exceptions.get(&first.lane).copied();
         let conflates = state.registration.as_ref().is_some_and(|r| r.conflation);
         let cursor_before = before.map_or(first.first_pending, |e| e.cursor);
@@ -158,8 +179,11 @@ impl Applying<'_> {
             if conflates && items[*at].status == AckStatus::Completed {
                 result.conflated = items[*at].number.saturating_sub(cursor_before);
             }
-            result.dead_lettered =
-                keep && verdict.dead.iter().any(|(number, _)| *number == items[*at].number);
+            result.dead_lettered = keep
+                && verdict
+                    .dead
+                    .iter()
+                    .any(|(number, _)| *number == items[*at].number);
             if verdict.released
                 && let Some(lease) = before.and_then(|e| e.lease)
             {
@@ -173,7 +197,8 @@ impl Applying<'_> {
             }
         }
         state.settle(first.lane);
-        self.effects.touch_group(&first.group, topic);
+        self.effects
+            .touch_lanes(&first.group, topic, vec![first.lane]);
         if keep {
             for (number, at) in verdict.dead {
                 let retries = before.map_or(0, |e| e.retries);
@@ -210,7 +235,10 @@ impl Applying<'_> {
 }
 
 fn rejected(reject: AckReject) -> AckResult {
-    AckResult { rejected: Some(reject), ..AckResult::default() }
+    AckResult {
+        rejected: Some(reject),
+        ..AckResult::default()
+    }
 }
 
 /// Indexes of items that are judged together: same lane, group and lease; in order of appearance.
@@ -218,10 +246,12 @@ fn sets(items: &[AckItem]) -> Vec<Vec<usize>> {
     let mut order: Vec<Vec<usize>> = Vec::new();
     let mut place: BTreeMap<(LaneId, &str, Option<LeaseId>), usize> = BTreeMap::new();
     for (at, item) in items.iter().enumerate() {
-        let slot = *place.entry((item.lane, &item.group, item.lease)).or_insert_with(|| {
-            order.push(Vec::new());
-            order.len() - 1
-        });
+        let slot = *place
+            .entry((item.lane, &item.group, item.lease))
+            .or_insert_with(|| {
+                order.push(Vec::new());
+                order.len() - 1
+            });
         order[slot].push(at);
     }
     order
@@ -256,7 +286,9 @@ fn decide(
         }
     }
     let status = |at: &usize| items[*at].status;
-    let failed = signals.iter().find(|(_, at)| status(at) == AckStatus::Failed);
+    let failed = signals
+        .iter()
+        .find(|(_, at)| status(at) == AckStatus::Failed);
     let failed = failed.map(|(number, at)| (*number, *at));
     // The counter belongs to the message that was charged.
     let spent = match failed {
@@ -337,5 +369,9 @@ fn decide(
         exception.attempt = 0;
         exception.retries = 0;
     }
-    Verdict { exception, dead, released: released && held.is_some() }
+    Verdict {
+        exception,
+        dead,
+        released: released && held.is_some(),
+    }
 }

@@ -13,10 +13,15 @@ impl Applying<'_> {
     /// may have been made.
     pub(super) fn append(&mut self, batch: &AppendBatch) -> Result<Appended, Reject> {
         self.check_push(batch)?;
-        let at = self.entry.locate(self.at, batch.span).ok_or(Reject::Malformed)?;
+        let at = self
+            .entry
+            .locate(self.at, batch.span)
+            .ok_or(Reject::Malformed)?;
         let topic = self.topic(&batch.topic)?;
         let state = self.engine.topics.get(topic).ok_or(Reject::UnknownTopic)?;
-        let partition = state.partition(batch.partition).ok_or(Reject::UnknownPartition)?;
+        let partition = state
+            .partition(batch.partition)
+            .ok_or(Reject::UnknownPartition)?;
         if let Some(stamp) = batch.producer
             && let Sequence::Repeat(original) = partition.judge(stamp, batch.records)?
         {
@@ -36,7 +41,9 @@ impl Applying<'_> {
 
     /// Everything that can be refused about a batch before anything is changed.
     pub(super) fn check_push(&self, batch: &AppendBatch) -> Result<(), Reject> {
-        self.entry.locate(self.at, batch.span).ok_or(Reject::Malformed)?;
+        self.entry
+            .locate(self.at, batch.span)
+            .ok_or(Reject::Malformed)?;
         let hints = &batch.lanes;
         let with_lanes = !hints.lane_of.is_empty();
         if batch.records == 0 || with_lanes && hints.lane_of.len() != batch.records as usize {
@@ -47,7 +54,9 @@ impl Applying<'_> {
             TopicRef::Name { name, .. } => self.engine.topics.named(name),
         };
         if let Some(topic) = topic {
-            topic.partition(batch.partition).ok_or(Reject::UnknownPartition)?;
+            topic
+                .partition(batch.partition)
+                .ok_or(Reject::UnknownPartition)?;
             if batch.verdicts && self.is_full(topic.id) {
                 return Err(Reject::QueueFull);
             }
@@ -59,7 +68,11 @@ impl Applying<'_> {
                     return Err(Reject::Malformed);
                 }
             } else {
-                let row = self.engine.lanes.get(LaneId(*hint)).ok_or(Reject::StaleLane)?;
+                let row = self
+                    .engine
+                    .lanes
+                    .get(LaneId(*hint))
+                    .ok_or(Reject::StaleLane)?;
                 if topic.is_none_or(|topic| row.topic != topic.id) {
                     return Err(Reject::StaleLane);
                 }
@@ -71,10 +84,19 @@ impl Applying<'_> {
     /// Whether the queue's `maxSize` is reached: messages retained that some group, or nobody,
     /// has finished.
     fn is_full(&self, topic: TopicId) -> bool {
-        let Some(state) = self.engine.topics.get(topic) else { return false };
-        let Ok(most @ 1..) = u64::try_from(state.options.max_size) else { return false };
-        let groups: Vec<_> =
-            self.engine.groups.by_name.values().filter_map(|g| g.topics.get(&topic)).collect();
+        let Some(state) = self.engine.topics.get(topic) else {
+            return false;
+        };
+        let Ok(most @ 1..) = u64::try_from(state.options.max_size) else {
+            return false;
+        };
+        let groups: Vec<_> = self
+            .engine
+            .groups
+            .by_name
+            .values()
+            .filter_map(|g| g.topics.get(&topic))
+            .collect();
         let depth: u64 = (0..)
             .zip(&state.partitions)
             .map(|(p, partition)| {
@@ -100,7 +122,11 @@ impl Applying<'_> {
             0 => Some(LaneId(*hint)),
             _ => named.get((hint & !LaneHints::BY_NAME) as usize).copied(),
         };
-        hints.lane_of.iter().map(|hint| lane(hint).ok_or(Reject::Malformed)).collect()
+        hints
+            .lane_of
+            .iter()
+            .map(|hint| lane(hint).ok_or(Reject::Malformed))
+            .collect()
     }
 
     /// The first record of `batch` whose transaction id is taken; looks lanes up, makes none.
@@ -119,7 +145,9 @@ impl Applying<'_> {
                     self.engine.lanes.find(topic, name)?
                 }
             };
-            self.engine.find_duplicate(lane, *hash, self.now).map(|_| *record)
+            self.engine
+                .find_duplicate(lane, *hash, self.now)
+                .map(|_| *record)
         })
     }
 
@@ -156,10 +184,19 @@ impl Applying<'_> {
             };
             if batch.verdicts {
                 let duplicate = seen.is_some();
-                verdicts.push(RecordVerdict { lane: *lane, number, time, duplicate });
+                verdicts.push(RecordVerdict {
+                    lane: *lane,
+                    number,
+                    time,
+                    duplicate,
+                });
             }
         }
-        let state = self.engine.topics.get_mut(topic).expect("append has looked the topic up");
+        let state = self
+            .engine
+            .topics
+            .get_mut(topic)
+            .expect("append has looked the topic up");
         let partition = &mut state.partitions[batch.partition as usize];
         let base_offset = partition.next_offset;
         let log_start = partition.log_start;
@@ -183,11 +220,23 @@ impl Applying<'_> {
                 time: now,
                 epoch: u32::try_from(self.term).unwrap_or(u32::MAX),
             };
-            self.index.add(&NewBatch { row, lanes: &placed, dropped: &dropped });
+            self.index.add(&NewBatch {
+                row,
+                lanes: &placed,
+                dropped: &dropped,
+            });
             self.effects.touch_topic(topic);
         }
         let partition = batch.partition;
-        Appended { topic, partition, base_offset, log_start, time: now, repeat: false, verdicts }
+        Appended {
+            topic,
+            partition,
+            base_offset,
+            log_start,
+            time: now,
+            repeat: false,
+            verdicts,
+        }
     }
 
     pub(super) fn fire_timer(
@@ -197,7 +246,11 @@ impl Applying<'_> {
         version: u64,
         append: &AppendBatch,
     ) -> Result<Outcome, Reject> {
-        let timer = self.engine.timers.get(queue, key).ok_or(Reject::UnknownTimer)?;
+        let timer = self
+            .engine
+            .timers
+            .get(queue, key)
+            .ok_or(Reject::UnknownTimer)?;
         if timer.version != version || timer.due > self.now {
             return Err(Reject::UnknownTimer);
         }

@@ -13,17 +13,18 @@ const TOO_MANY_DELIVERIES: &str = "Deliveries exhausted";
 impl Exception {
     /// Whether the base alone tells the lane's state again.
     pub(super) fn is_settled(&self) -> bool {
-        self.lease.is_none()
-            && self.cursor == self.passed
-            && self.attempt == 0
-            && self.retries == 0
+        self.lease.is_none() && self.cursor == self.passed && self.attempt == 0 && self.retries == 0
     }
 }
 
 impl GroupTopic {
     /// Drops the lane's exception if it says nothing any more.
     pub(super) fn settle(&mut self, lane: LaneId) {
-        if self.exceptions.get(&lane).is_some_and(Exception::is_settled) {
+        if self
+            .exceptions
+            .get(&lane)
+            .is_some_and(Exception::is_settled)
+        {
             self.exceptions.remove(&lane);
         }
     }
@@ -48,16 +49,33 @@ impl Applying<'_> {
         if self.now > claim.deadline {
             return Err(Reject::TooLate);
         }
-        let group =
-            self.engine.groups.by_name.get_mut(&claim.group).ok_or(Reject::UnknownGroup)?;
-        let state = group.topics.get_mut(&claim.topic).ok_or(Reject::UnknownGroup)?;
+        let group = self
+            .engine
+            .groups
+            .by_name
+            .get_mut(&claim.group)
+            .ok_or(Reject::UnknownGroup)?;
+        let state = group
+            .topics
+            .get_mut(&claim.topic)
+            .ok_or(Reject::UnknownGroup)?;
         let fresh = claim.epoch == state.epoch
-            && claim.advance.iter().all(|a| state.base(a.partition) == Some(a.from));
+            && claim
+                .advance
+                .iter()
+                .all(|a| state.base(a.partition) == Some(a.from));
         if !fresh {
             return Err(Reject::Stale);
         }
         claim.advance.iter().for_each(|step| state.advance(step));
-        self.effects.touch_group(&claim.group, claim.topic);
+        let passed = claim
+            .advance
+            .iter()
+            .flat_map(|step| step.lanes.iter().map(|p| p.lane));
+        let touched = passed
+            .chain(claim.lanes.iter().map(|item| item.lane))
+            .collect();
+        self.effects.touch_lanes(&claim.group, claim.topic, touched);
         let mut claimed = Vec::with_capacity(claim.lanes.len());
         for item in &claim.lanes {
             claimed.extend(self.claim_lane(claim, item));
@@ -77,7 +95,12 @@ impl Applying<'_> {
     /// Leases one run, if the lane is free and the run is really its next one.
     fn claim_lane(&mut self, claim: &Claim, item: &ClaimItem) -> Option<Claimed> {
         let now = self.now;
-        let next = self.engine.lanes.get(item.lane).filter(|row| row.topic == claim.topic)?.next;
+        let next = self
+            .engine
+            .lanes
+            .get(item.lane)
+            .filter(|row| row.topic == claim.topic)?
+            .next;
         let most = self.engine.topics.get(claim.topic)?.options.max_deliveries;
         let group = self.engine.groups.by_name.get_mut(&claim.group)?;
         let state = group.topics.get_mut(&claim.topic)?;
@@ -138,7 +161,13 @@ impl Applying<'_> {
         }
         let attempt = if claim.commit { 1 } else { attempt };
         let expires = now.plus_millis(if claim.commit { 0 } else { claim.lease_ms });
-        Some(Claimed { lane: item.lane, from: item.from, to: item.to, attempt, expires })
+        Some(Claimed {
+            lane: item.lane,
+            from: item.from,
+            to: item.to,
+            attempt,
+            expires,
+        })
     }
 
     /// Files a dead letter under the next id.
@@ -153,15 +182,21 @@ impl Applying<'_> {
         let now = self.now;
         let wanted = now.plus_seconds(seconds.max(1));
         let groups = &mut self.engine.groups;
-        let Some(lanes) = groups.leases.get_mut(&lease) else { return Outcome::Extended(0, None) };
+        let Some(lanes) = groups.leases.get_mut(&lease) else {
+            return Outcome::Extended(0, None);
+        };
         let state = groups
             .by_name
             .get_mut(&lanes.group)
             .and_then(|group| group.topics.get_mut(&lanes.topic));
-        let Some(state) = state else { return Outcome::Extended(0, None) };
+        let Some(state) = state else {
+            return Outcome::Extended(0, None);
+        };
         let (mut extended, mut earliest) = (0, None::<TimeUs>);
         for lane in &lanes.lanes {
-            let Some(exception) = state.exceptions.get_mut(lane) else { continue };
+            let Some(exception) = state.exceptions.get_mut(lane) else {
+                continue;
+            };
             if let Some(held) = exception.lease.as_mut()
                 && held.id == lease
                 && now < held.expires
@@ -172,25 +207,35 @@ impl Applying<'_> {
             }
         }
         lanes.expires = lanes.expires.max(wanted);
-        self.effects.touch_group(&lanes.group, lanes.topic);
+        self.effects
+            .touch_lanes(&lanes.group, lanes.topic, lanes.lanes.clone());
         Outcome::Extended(extended, earliest)
     }
 
     /// Ends leases nobody received and takes the attempt back (semantics CLM-7).
     pub(super) fn unclaim(&mut self, topic: TopicId, group: &str, lease: LeaseId) -> Outcome {
         let groups = &mut self.engine.groups;
-        let Some(held) = groups.leases.remove(&lease) else { return Outcome::Done };
-        let state = groups.by_name.get_mut(group).and_then(|g| g.topics.get_mut(&topic));
-        let Some(state) = state else { return Outcome::Done };
-        for lane in held.lanes {
-            let Some(exception) = state.exceptions.get_mut(&lane) else { continue };
+        let Some(held) = groups.leases.remove(&lease) else {
+            return Outcome::Done;
+        };
+        let state = groups
+            .by_name
+            .get_mut(group)
+            .and_then(|g| g.topics.get_mut(&topic));
+        let Some(state) = state else {
+            return Outcome::Done;
+        };
+        for lane in &held.lanes {
+            let Some(exception) = state.exceptions.get_mut(lane) else {
+                continue;
+            };
             if exception.lease.as_ref().is_some_and(|l| l.id == lease) {
                 exception.lease = None;
                 exception.attempt = exception.attempt.saturating_sub(1);
-                state.settle(lane);
+                state.settle(*lane);
             }
         }
-        self.effects.touch_group(group, topic);
+        self.effects.touch_lanes(group, topic, held.lanes);
         Outcome::Done
     }
 }

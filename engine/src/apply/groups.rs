@@ -28,7 +28,12 @@ impl Applying<'_> {
             return Err(Reject::NameTooLong);
         }
         let now = self.now;
-        let group = self.engine.groups.by_name.entry(register.group.clone()).or_default();
+        let group = self
+            .engine
+            .groups
+            .by_name
+            .entry(register.group.clone())
+            .or_default();
         if group.topics.is_empty() {
             group.created = now;
         }
@@ -63,9 +68,21 @@ impl Applying<'_> {
     }
 
     pub(super) fn seek(&mut self, seek: &Seek) -> Result<Outcome, Reject> {
-        let topic = self.engine.topics.get(seek.topic).ok_or(Reject::UnknownTopic)?;
-        let group = self.engine.groups.by_name.get_mut(&seek.group).ok_or(Reject::UnknownGroup)?;
-        let state = group.topics.get_mut(&seek.topic).ok_or(Reject::UnknownGroup)?;
+        let topic = self
+            .engine
+            .topics
+            .get(seek.topic)
+            .ok_or(Reject::UnknownTopic)?;
+        let group = self
+            .engine
+            .groups
+            .by_name
+            .get_mut(&seek.group)
+            .ok_or(Reject::UnknownGroup)?;
+        let state = group
+            .topics
+            .get_mut(&seek.topic)
+            .ok_or(Reject::UnknownGroup)?;
         for (p, partition) in (0u32..).zip(&topic.partitions) {
             if let Some(Some(offset)) = seek.offsets.get(p as usize) {
                 let base = (*offset).clamp(partition.log_start, partition.next_offset);
@@ -74,7 +91,12 @@ impl Applying<'_> {
             }
         }
         if let Some((lane, number, first_pending)) = seek.lane {
-            let next = self.engine.lanes.get(lane).ok_or(Reject::UnknownPartition)?.next;
+            let next = self
+                .engine
+                .lanes
+                .get(lane)
+                .ok_or(Reject::UnknownPartition)?
+                .next;
             move_lane(state, lane, number.min(next), first_pending);
         }
         state.epoch += 1;
@@ -89,7 +111,12 @@ impl Applying<'_> {
         protocol_type: &str,
     ) -> Outcome {
         let now = self.now;
-        let group = self.engine.groups.by_name.entry(name.to_string()).or_default();
+        let group = self
+            .engine
+            .groups
+            .by_name
+            .entry(name.to_string())
+            .or_default();
         if group.topics.is_empty() {
             group.created = now;
         }
@@ -125,16 +152,14 @@ impl Applying<'_> {
         }
     }
 
-    pub(super) fn forget_offsets(
-        &mut self,
-        name: &str,
-        partitions: &[(TopicId, u32)],
-    ) -> Outcome {
+    pub(super) fn forget_offsets(&mut self, name: &str, partitions: &[(TopicId, u32)]) -> Outcome {
         let Some(group) = self.engine.groups.by_name.get_mut(name) else {
             return Outcome::Rejected(Reject::UnknownGroup);
         };
         for (topic, partition) in partitions {
-            let Some(state) = group.topics.get_mut(topic) else { continue };
+            let Some(state) = group.topics.get_mut(topic) else {
+                continue;
+            };
             state.drop_exceptions(&self.engine.lanes, *partition);
             state.set_base(*partition, None);
             state.commits.remove(partition);
@@ -157,9 +182,15 @@ impl Applying<'_> {
         keep_start: bool,
     ) -> Outcome {
         let groups = &mut self.engine.groups;
-        let Some(group) = groups.by_name.get_mut(name) else { return Outcome::Deleted(0) };
-        let chosen: Vec<TopicId> =
-            group.topics.keys().copied().filter(|t| topic.is_none_or(|only| only == *t)).collect();
+        let Some(group) = groups.by_name.get_mut(name) else {
+            return Outcome::Deleted(0);
+        };
+        let chosen: Vec<TopicId> = group
+            .topics
+            .keys()
+            .copied()
+            .filter(|t| topic.is_none_or(|only| only == *t))
+            .collect();
         for id in &chosen {
             let old = group.topics.remove(id);
             if keep_start
@@ -167,7 +198,10 @@ impl Applying<'_> {
                 && let Some(registration) = old.registration
             {
                 // The cursors go, the start stays: back to where the group began.
-                let mut fresh = GroupTopic { epoch: old.epoch + 1, ..GroupTopic::default() };
+                let mut fresh = GroupTopic {
+                    epoch: old.epoch + 1,
+                    ..GroupTopic::default()
+                };
                 let width = self.engine.topics.get(*id).map_or(0, |t| t.width());
                 for p in 0..width {
                     let begun = match registration.mode.as_str() {
@@ -202,7 +236,9 @@ impl Applying<'_> {
         };
         let mut changed = 0;
         for (topic, _) in offsets {
-            let Some(state) = group.topics.get_mut(topic) else { continue };
+            let Some(state) = group.topics.get_mut(topic) else {
+                continue;
+            };
             if let Some(registration) = state.registration.as_mut() {
                 registration.timestamp = Some(timestamp);
                 changed += 1;
@@ -219,7 +255,12 @@ impl Applying<'_> {
             state.lanes.push(lane);
         }
         let next = self.engine.lanes.get(lane).map_or(0, |row| row.next);
-        let group = self.engine.groups.by_name.entry(position.group.clone()).or_default();
+        let group = self
+            .engine
+            .groups
+            .by_name
+            .entry(position.group.clone())
+            .or_default();
         let state = group.topics.entry(topic).or_default();
         match position.number {
             None => {
@@ -235,8 +276,15 @@ impl Applying<'_> {
 
 /// Sets a lane's cursor by hand: its lease ends, its counters start anew.
 fn move_lane(state: &mut GroupTopic, lane: LaneId, number: u64, first_pending: u64) {
-    let passed = state.exceptions.get(&lane).map_or(first_pending, |e| e.passed);
-    let exception = Exception { cursor: number, passed, ..Exception::default() };
+    let passed = state
+        .exceptions
+        .get(&lane)
+        .map_or(first_pending, |e| e.passed);
+    let exception = Exception {
+        cursor: number,
+        passed,
+        ..Exception::default()
+    };
     state.exceptions.insert(lane, exception);
     state.settle(lane);
 }

@@ -12,7 +12,10 @@ impl Applying<'_> {
         left -= forgotten.min(left);
         let engine = &mut *self.engine;
         for topic in engine.topics.iter() {
-            let kept = topic.options.dedup_window_seconds.max(limits::DEDUP_SECONDS_MIN);
+            let kept = topic
+                .options
+                .dedup_window_seconds
+                .max(limits::DEDUP_SECONDS_MIN);
             let gone = engine.dedup.forget(topic.id, now.plus_seconds(-kept), left);
             left -= gone.min(left);
             forgotten += gone;
@@ -20,7 +23,9 @@ impl Applying<'_> {
         let idle = now.plus_seconds(-limits::PRODUCER_IDLE_SECONDS);
         for topic in engine.topics.iter_mut() {
             for partition in &mut topic.partitions {
-                partition.producers.retain(|_, window| window.last_time >= idle);
+                partition
+                    .producers
+                    .retain(|_, window| window.last_time >= idle);
             }
         }
         engine.groups.leases.retain(|_, lease| lease.expires > now);

@@ -12,15 +12,24 @@ impl Applying<'_> {
         let mut pushes = Vec::with_capacity(parts.pushes.len());
         for (at, batch) in parts.pushes.iter().enumerate() {
             // Checked above: what is left to refuse would be a batch that contradicts itself.
-            pushes.push(self.append(batch).map_err(|reject| Rollback::Push(at, reject))?);
+            pushes.push(
+                self.append(batch)
+                    .map_err(|reject| Rollback::Push(at, reject))?,
+            );
         }
         for (at, position) in parts.positions.iter().enumerate() {
-            self.set_position(position).map_err(|reject| Rollback::Position(at, reject))?;
+            self.set_position(position)
+                .map_err(|reject| Rollback::Position(at, reject))?;
         }
         let kv = self.engine.kv.apply(&parts.kv, self.now);
         let timers = self.engine.timers.apply(&parts.timers, self.now);
         self.effects.timers |= !timers.is_empty();
-        Ok(Committed { acks, pushes, kv, timers })
+        Ok(Committed {
+            acks,
+            pushes,
+            kv,
+            timers,
+        })
     }
 
     fn check(&self, parts: &Transaction) -> Result<(), Rollback> {
@@ -29,9 +38,13 @@ impl Applying<'_> {
         }
         for (batch_at, batch) in parts.pushes.iter().enumerate() {
             if let Some(record) = self.first_duplicate(batch) {
-                return Err(Rollback::Duplicate { batch: batch_at, record });
+                return Err(Rollback::Duplicate {
+                    batch: batch_at,
+                    record,
+                });
             }
-            self.check_push(batch).map_err(|reject| Rollback::Push(batch_at, reject))?;
+            self.check_push(batch)
+                .map_err(|reject| Rollback::Push(batch_at, reject))?;
         }
         for (at, position) in parts.positions.iter().enumerate() {
             let found = match &position.topic {
