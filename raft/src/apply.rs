@@ -9,8 +9,7 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockWriteGuard};
-use queen_engine::Engine;
-use queen_engine::apply::Effects;
+use queen_engine::{Effects, Engine};
 use queen_engine::entry::Entry;
 use queen_engine::index::RecordIndex;
 use queen_engine::outcome::Outcome;
@@ -28,9 +27,11 @@ pub struct State {
     pub engine: Engine,
     pub index: RecordIndex,
     /// The newest applied entry.
-    pub applied: Position,
+    pub applied: Option<Position>,
     /// The newest applied membership: its entry and its bytes.
     pub membership: Option<(Position, Bytes)>,
+    /// Records of entries before this one are in sealed parts of the index.
+    pub sealed_before: u64,
 }
 
 impl State {
@@ -40,7 +41,7 @@ impl State {
     }
 }
 
-/// The applied state as everybody holds it. Only the apply thread takes the write lock.
+/// The applied state as everybody holds it. Only the apply thread changes what it says.
 pub type SharedState = Arc<RwLock<State>>;
 
 /// Takes the outcomes of an applied entry.
@@ -56,7 +57,7 @@ pub struct Committed {
 /// Who is told of applied entries, on the apply thread.
 pub trait Watcher: Send + 'static {
     /// Called before an entry changes the state, with the state as it is.
-    fn before(&mut self, at: Position, state: &mut State);
+    fn before(&mut self, at: Position, bytes: usize, state: &mut State);
 
     /// Called after an entry changed the state, while it cannot change again.
     fn after(&mut self, at: Position, state: &State, effects: &Effects);
@@ -69,6 +70,8 @@ enum Job {
     Apply(Committed),
     /// Answered when everything sent before is applied.
     Reached(oneshot::Sender<()>),
+    /// Takes another state in place of the present one.
+    Replace(Box<State>, oneshot::Sender<()>),
 }
 
 /// The way to the apply thread.
@@ -76,7 +79,7 @@ enum Job {
 pub struct Applier {
     jobs: mpsc::Sender<Job>,
     state: SharedState,
-    applied: watch::Receiver<Position>,
+    applied: watch::Receiver<Option<Position>>,
 }
 
 /// The apply thread has ended.
@@ -112,13 +115,21 @@ impl Applier {
         receiver.await.map_err(|_| ApplyEnded)
     }
 
+    /// Puts another state in place of the present one: a snapshot was installed.
+    pub async fn replace(&self, state: State) -> Result<(), ApplyEnded> {
+        let (sender, receiver) = oneshot::channel();
+        let job = Job::Replace(Box::new(state), sender);
+        self.jobs.send(job).await.map_err(|_| ApplyEnded)?;
+        receiver.await.map_err(|_| ApplyEnded)
+    }
+
     /// The state the thread works on.
     pub fn state(&self) -> &SharedState {
         &self.state
     }
 
     /// The newest applied entry, as it moves.
-    pub fn applied(&self) -> watch::Receiver<Position> {
+    pub fn applied(&self) -> watch::Receiver<Option<Position>> {
         self.applied.clone()
     }
 }
@@ -127,7 +138,7 @@ struct ApplyThread<W> {
     state: SharedState,
     watcher: W,
     fatal: Fatal,
-    applied: watch::Sender<Position>,
+    applied: watch::Sender<Option<Position>>,
 }
 
 impl<W: Watcher> ApplyThread<W> {
@@ -150,6 +161,12 @@ impl<W: Watcher> ApplyThread<W> {
                     // Whoever asked may have gone.
                     let _ = sender.send(());
                 }
+                Job::Replace(state, sender) => {
+                    let applied = state.applied;
+                    *self.state.write() = *state;
+                    self.applied.send_replace(applied);
+                    let _ = sender.send(());
+                }
             }
         }
     }
@@ -166,8 +183,12 @@ impl<W: Watcher> ApplyThread<W> {
             }
             Content::Blank | Content::Membership(_) => None,
         };
+        let bytes = match &content {
+            Content::Commands(bytes) | Content::Membership(bytes) => bytes.len(),
+            Content::Blank => 0,
+        };
         let mut guard = self.state.write();
-        self.watcher.before(at, &mut guard);
+        self.watcher.before(at, bytes, &mut guard);
         let state = &mut *guard;
         match (decoded, content) {
             (Some(entry), _) => {
@@ -186,11 +207,11 @@ impl<W: Watcher> ApplyThread<W> {
             }
             (None, Content::Blank | Content::Commands(_)) => state.engine.apply_blank(at.index),
         }
-        state.applied = at;
+        state.applied = Some(at);
         let guard = RwLockWriteGuard::downgrade(guard);
         self.watcher.after(at, &guard, &effects);
         drop(guard);
-        self.applied.send_replace(at);
+        self.applied.send_replace(Some(at));
         if let Some(reply) = reply {
             reply(outcomes);
         }

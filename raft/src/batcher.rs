@@ -140,7 +140,9 @@ impl Batcher {
     }
 
     /// Waits for the answer of a request that was queued with [`Batcher::enter`].
-    pub async fn answer<T>(answer: oneshot::Receiver<Result<T, Failure>>) -> Result<T, Failure> {
+    pub async fn answer<T>(
+        answer: impl Future<Output = Result<Result<T, Failure>, oneshot::error::RecvError>>,
+    ) -> Result<T, Failure> {
         match timeout(limits::OUTCOME_WAIT, answer).await {
             Ok(Ok(answer)) => answer,
             // A reply that was dropped unanswered may have been carried out.
@@ -242,7 +244,7 @@ impl Batcher {
     async fn propose(&self, proposer: &Proposer, taken: Vec<Queued>) {
         let requests = taken.len();
         let Some(built) = build::build(proposer, taken, &self.shared) else { return };
-        let Built { parts, routes, ids } = built;
+        let Built { parts, routes, ids, pushes_at } = built;
         let bytes: usize = parts.iter().map(bytes::Bytes::len).sum();
         if !proposer.replicator.reserve(bytes as u64) {
             self.refuse(routes, &ids, &Failure::StorageFull);
@@ -263,19 +265,18 @@ impl Batcher {
             Signal::new(move || shared.open_gate(number))
         };
         let batcher = self.clone();
-        let state = proposer.state.clone();
         let ticket = Ticket::new(move |verdict| {
             batcher.shared.left_flight(number, bytes);
-            batcher.conclude(routes, &ids, verdict, &state);
+            batcher.conclude(routes, pushes_at, &ids, verdict);
         });
         proposer.replicator.propose(Proposal { parts, flushed, ticket }).await;
     }
 
     /// Hands an entry's outcomes to the requesters, or puts the requests back.
-    fn conclude(&self, routes: Vec<Routed>, ids: &[u128], verdict: Verdict, state: &SharedState) {
+    fn conclude(&self, routes: Vec<Routed>, pushes_at: usize, ids: &[u128], verdict: Verdict) {
         match verdict {
             Verdict::Applied(_, outcomes) => {
-                let again = build::deliver(routes, outcomes, state);
+                let again = build::deliver(routes, pushes_at, outcomes);
                 let mut queue = self.shared.queue.lock();
                 queue.forget(ids);
                 again.into_iter().rev().for_each(|queued| queue.put_back(queued));

@@ -30,20 +30,27 @@ pub enum Request {
 /// has been offered to the log.
 pub struct Reserved {
     pub proposed: Arc<AtomicBool>,
-    release: Option<Box<dyn FnOnce() + Send>>,
+    release: Option<Box<dyn FnOnce(bool) + Send>>,
 }
 
 impl Reserved {
-    /// A reservation that `release` ends.
-    pub fn new(release: impl FnOnce() + Send + 'static) -> Reserved {
+    /// A reservation that `release` ends; it is told whether the claim was applied.
+    pub fn new(release: impl FnOnce(bool) + Send + 'static) -> Reserved {
         Reserved { proposed: Arc::default(), release: Some(Box::new(release)) }
+    }
+
+    /// Ends the reservation: the claim's outcome is known.
+    pub fn settle(mut self, applied: bool) {
+        if let Some(release) = self.release.take() {
+            release(applied);
+        }
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
         if let Some(release) = self.release.take() {
-            release();
+            release(false);
         }
     }
 }
@@ -159,7 +166,8 @@ impl Request {
     /// either the claim is left out here or its owner knows that it must give it back.
     pub fn is_abandoned(&self) -> bool {
         match self {
-            Request::Command { reply, .. } => reply.is_closed() && false,
+            // Nobody may be waiting from the start, and it is still wanted.
+            Request::Command { .. } => false,
             Request::Claim { reserved, reply, .. } => {
                 reserved.proposed.store(true, Ordering::SeqCst);
                 reply.is_closed()
