@@ -214,6 +214,7 @@ impl Applying<'_> {
 
     /// Ends leases nobody received and takes the attempt back (semantics CLM-7).
     pub(super) fn unclaim(&mut self, topic: TopicId, group: &str, lease: LeaseId) -> Outcome {
+        let now = self.now;
         let groups = &mut self.engine.groups;
         let Some(held) = groups.leases.remove(&lease) else {
             return Outcome::Done;
@@ -229,7 +230,7 @@ impl Applying<'_> {
             let Some(exception) = state.exceptions.get_mut(lane) else {
                 continue;
             };
-            if exception.lease.as_ref().is_some_and(|l| l.id == lease) {
+            if exception.live_lease(now).is_some_and(|l| l.id == lease) {
                 exception.lease = None;
                 exception.attempt = exception.attempt.saturating_sub(1);
                 state.settle(*lane);
