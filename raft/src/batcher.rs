@@ -11,6 +11,7 @@ mod request;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use queen_engine::port::Failure;
@@ -39,6 +40,8 @@ struct Shared {
     wake: Notify,
     /// Room for queued bytes, in units of [`ROOM_UNIT`].
     room: Arc<Semaphore>,
+    /// The disk had no room for the last entry.
+    storage_full: AtomicBool,
 }
 
 #[derive(Default)]
@@ -126,6 +129,7 @@ impl Default for Batcher {
                 queue: Mutex::default(),
                 wake: Notify::new(),
                 room: Arc::new(Semaphore::new(room)),
+                storage_full: AtomicBool::new(false),
             }),
         }
     }
@@ -211,6 +215,11 @@ impl Batcher {
         self.shared.wake.notify_one();
     }
 
+    /// Whether the disk had no room for the last entry.
+    pub fn storage_full(&self) -> bool {
+        self.shared.storage_full.load(Ordering::Relaxed)
+    }
+
     /// Entries and bytes in flight, and requests queued.
     pub fn load(&self) -> (usize, usize, usize) {
         let queue = self.shared.queue.lock();
@@ -246,7 +255,11 @@ impl Batcher {
         let Some(built) = build::build(proposer, taken, &self.shared) else { return };
         let Built { parts, routes, ids, pushes_at } = built;
         let bytes: usize = parts.iter().map(bytes::Bytes::len).sum();
-        if !proposer.replicator.reserve(bytes as u64) {
+        let is_full = !proposer.replicator.reserve(bytes as u64);
+        if self.shared.storage_full.swap(is_full, Ordering::Relaxed) != is_full {
+            tracing::warn!(is_full, "the disk of the data directory");
+        }
+        if is_full {
             self.refuse(routes, &ids, &Failure::StorageFull);
             metrics::failed("storage_full");
             return;

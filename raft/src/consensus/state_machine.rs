@@ -23,8 +23,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn new(applier: Applier) -> Machine {
-        Machine { applier, current: None }
+    /// A machine on the apply thread's state, and the image that state was loaded from.
+    pub fn new(applier: Applier, image: Option<Bytes>) -> io::Result<Machine> {
+        let mut machine = Machine { applier, current: None };
+        if let Some(image) = image {
+            machine.current = Some((machine.meta()?, image));
+        }
+        Ok(machine)
     }
 
     fn meta(&self) -> io::Result<SnapshotMeta> {
