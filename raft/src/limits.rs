@@ -40,8 +40,6 @@ pub const HOUSEKEEPING: Duration = Duration::from_secs(1);
 pub const IMAGE_LOG_BYTES_MIN: u64 = 256 * 1024 * 1024;
 /// The same, as a multiple of the image's size.
 pub const IMAGE_LOG_FACTOR: u64 = 4;
-/// Images kept.
-pub const IMAGES_KEPT: usize = 2;
 /// How long a stop waits for work in flight.
 pub const STOP_WAIT: Duration = Duration::from_millis(1500);
 /// Bytes of entries one read of the log returns at most (but always one entry).

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 
 use bytes::Bytes;
-use openraft::alias::{SnapshotOf, VoteOf};
+use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{

@@ -108,7 +108,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
 
     async fn get_current_snapshot(
         &mut self,
-    ) -> io::Result<Option<openraft::alias::SnapshotOf<TypeConfig, Bytes>>> {
+    ) -> io::Result<Option<openraft::type_config::alias::SnapshotOf<TypeConfig, Bytes>>> {
         let current = self.current.clone();
         Ok(current.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
     }
@@ -124,7 +124,7 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
 
     async fn build_snapshot(
         &mut self,
-    ) -> io::Result<openraft::alias::SnapshotOf<TypeConfig, Bytes>> {
+    ) -> io::Result<openraft::type_config::alias::SnapshotOf<TypeConfig, Bytes>> {
         match &self.taken {
             Ok((meta, snapshot)) => {
                 Ok(Snapshot { meta: meta.clone(), snapshot: snapshot.clone() })

@@ -6,7 +6,8 @@ use std::fmt;
 use bytes::{Bytes, BytesMut};
 use openraft::impls::leader_id_std::LeaderId;
 use openraft::raft::responder::Responder;
-use openraft::{OptionalSend, RaftTypeConfig};
+use openraft::vote::RaftLeaderId;
+use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
 use parking_lot::Mutex;
 use queen_engine::outcome::Outcome;
 
@@ -106,20 +107,36 @@ impl<C: RaftTypeConfig, T: OptionalSend + 'static> Responder<C, T> for Callback<
     }
 }
 
-openraft::declare_raft_types!(
-    pub TypeConfig:
-        D = Payload,
-        R = Applied,
-        NodeId = u64,
-        Node = Peer,
-        Term = u64,
-        LeaderId = LeaderId<u64, u64>,
-        Responder<T> = Callback<T> where T: OptionalSend + 'static,
-);
+/// Written out: openraft's macro cannot name a responder of our own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TypeConfig;
 
-pub type LogId = openraft::alias::LogIdOf<TypeConfig>;
-pub type Vote = openraft::alias::VoteOf<TypeConfig>;
-pub type Entry = openraft::alias::EntryOf<TypeConfig>;
+impl RaftTypeConfig for TypeConfig {
+    type D = Payload;
+    type R = Applied;
+    type NodeId = u64;
+    type Node = Peer;
+    type Term = u64;
+    type LeaderId = LeaderId<u64, u64>;
+    type Vote = openraft::impls::Vote<Self::LeaderId>;
+    type Payload = EntryPayload<Payload, u64, Peer>;
+    type Entry =
+        openraft::impls::Entry<<Self::LeaderId as RaftLeaderId>::Committed, Self::Payload>;
+    type Responder<T>
+        = Callback<T>
+    where
+        T: OptionalSend + 'static;
+    type Batch<T>
+        = openraft::impls::InlineBatch<T>
+    where
+        T: OptionalSend + 'static;
+    type AsyncRuntime = openraft::TokioRuntime;
+    type ErrorSource = openraft::impls::BoxedErrorSource;
+}
+
+pub type LogId = openraft::type_config::alias::LogIdOf<TypeConfig>;
+pub type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
+pub type Entry = openraft::type_config::alias::EntryOf<TypeConfig>;
 pub type Membership = openraft::Membership<u64, Peer>;
-pub type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
-pub type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
+pub type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
+pub type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
