@@ -72,6 +72,8 @@ enum Job {
     Reached(oneshot::Sender<()>),
     /// Takes another state in place of the present one.
     Replace(Box<State>, oneshot::Sender<()>),
+    /// Ends the thread.
+    Stop,
 }
 
 /// The way to the apply thread.
@@ -88,7 +90,8 @@ pub struct Applier {
 pub struct ApplyEnded;
 
 impl Applier {
-    /// Starts the apply thread on `state`. It ends when the last applier is dropped.
+    /// Starts the apply thread on `state`. It ends when it is told to, or when the last
+    /// applier is dropped.
     pub fn start(
         state: SharedState,
         watcher: impl Watcher,
@@ -121,6 +124,12 @@ impl Applier {
         let job = Job::Replace(Box::new(state), sender);
         self.jobs.send(job).await.map_err(|_| ApplyEnded)?;
         receiver.await.map_err(|_| ApplyEnded)
+    }
+
+    /// Ends the thread when it has applied what was handed over before.
+    pub async fn stop(&self) {
+        // It may have ended by itself.
+        let _ = self.jobs.send(Job::Stop).await;
     }
 
     /// The state the thread works on.
@@ -167,6 +176,7 @@ impl<W: Watcher> ApplyThread<W> {
                     self.applied.send_replace(applied);
                     let _ = sender.send(());
                 }
+                Job::Stop => return,
             }
         }
     }

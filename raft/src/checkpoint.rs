@@ -42,11 +42,28 @@ pub struct Checkpoints {
     writer: Mutex<Option<JoinHandle<()>>>,
     /// An image is being written.
     busy: AtomicBool,
-    image_bytes: AtomicU64,
-    /// Index of the newest image on disk.
-    image_index: AtomicU64,
+    figures: Arc<ImageFigures>,
     image_log_bytes_min: u64,
     segment_bytes: u64,
+}
+
+/// What is known of the newest image on disk.
+#[derive(Debug, Default)]
+pub struct ImageFigures {
+    bytes: AtomicU64,
+    index: AtomicU64,
+}
+
+impl ImageFigures {
+    /// Index of its entry; 0 when there is no image.
+    pub fn index(&self) -> u64 {
+        self.index.load(Ordering::Relaxed)
+    }
+
+    /// Its size; 0 when it was written by an earlier process.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
 }
 
 impl Checkpoints {
@@ -64,8 +81,10 @@ impl Checkpoints {
             tasks,
             writer: Mutex::new(None),
             busy: AtomicBool::new(false),
-            image_bytes: AtomicU64::new(0),
-            image_index: AtomicU64::new(image_index),
+            figures: Arc::new(ImageFigures {
+                bytes: AtomicU64::new(0),
+                index: AtomicU64::new(image_index),
+            }),
             image_log_bytes_min,
             segment_bytes,
         });
@@ -113,8 +132,8 @@ impl Checkpoints {
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         match self.log.write_image(index, &slices) {
             Ok(()) => {
-                self.image_bytes.store(bytes, Ordering::Relaxed);
-                self.image_index.store(index, Ordering::Relaxed);
+                self.figures.bytes.store(bytes, Ordering::Relaxed);
+                self.figures.index.store(index, Ordering::Relaxed);
                 metrics::image(bytes, started.elapsed());
                 tracing::info!(index, bytes, "state image written");
             }
@@ -123,14 +142,9 @@ impl Checkpoints {
         }
     }
 
-    /// Index of the newest image on disk; 0 when there is none.
-    pub fn image_index(&self) -> u64 {
-        self.image_index.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the newest image written by this process.
-    pub fn image_bytes(&self) -> u64 {
-        self.image_bytes.load(Ordering::Relaxed)
+    /// Figures of the newest image.
+    pub fn figures(&self) -> Arc<ImageFigures> {
+        self.figures.clone()
     }
 
     fn send(&self, task: Task) {
@@ -144,7 +158,7 @@ impl Checkpoints {
     pub fn finish(&self, state: &SharedState) {
         let last = {
             let state = state.read();
-            state.applied.filter(|at| at.index > self.image_index()).map(|at| {
+            state.applied.filter(|at| at.index > self.figures.index()).map(|at| {
                 (at.index, image::parts(&state))
             })
         };
@@ -220,7 +234,7 @@ impl Cutter {
         let checkpoints = &self.checkpoints;
         let due = checkpoints
             .image_log_bytes_min
-            .max(checkpoints.image_bytes().saturating_mul(limits::IMAGE_LOG_FACTOR));
+            .max(checkpoints.figures.bytes().saturating_mul(limits::IMAGE_LOG_FACTOR));
         if self.since_image < due || checkpoints.busy.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -17,7 +17,7 @@ use openraft::errors::{
     ClientWriteError, ForwardReason, ForwardToLeader, LinearizableReadError, RaftError,
 };
 use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use queen_engine::ids::BatchRef;
 use queen_engine::port::{BoxFuture, Failure};
 use queen_log::{Log, LogError};
@@ -44,10 +44,16 @@ type WriteResult = openraft::raft::ClientWriteResult<TypeConfig>;
 pub struct Consensus {
     group: GroupId,
     raft: OurRaft,
-    log: Arc<Log>,
-    store: LogStore,
+    /// Absent once it has stopped: the log must not outlive its node.
+    disk: RwLock<Option<Disk>>,
     roles: watch::Receiver<Role>,
     follow: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Clone)]
+struct Disk {
+    log: Arc<Log>,
+    store: LogStore,
 }
 
 /// What consensus starts from.
@@ -102,7 +108,8 @@ pub async fn start(foundation: Foundation) -> Result<Arc<Consensus>, StartError>
     let follow = tokio::spawn(follow(raft.clone(), sender));
     let group = GroupId(identity.group);
     let follow = Mutex::new(Some(follow));
-    Ok(Arc::new(Consensus { group, raft, log, store, roles, follow }))
+    let disk = RwLock::new(Some(Disk { log, store }));
+    Ok(Arc::new(Consensus { group, raft, disk, roles, follow }))
 }
 
 /// Refuses to start in a group that this node cannot speak to, or under a name that another data
@@ -192,6 +199,12 @@ fn failure(error: &LogError) -> Failure {
     }
 }
 
+impl Consensus {
+    fn log(&self) -> Option<Arc<Log>> {
+        self.disk.read().as_ref().map(|disk| disk.log.clone())
+    }
+}
+
 impl Replicator for Consensus {
     fn group(&self) -> GroupId {
         self.group
@@ -255,22 +268,26 @@ impl Replicator for Consensus {
     }
 
     fn read(&self, at: BatchRef) -> Result<Bytes, Failure> {
-        self.log.slice(at.index, at.offset, at.len).map_err(|error| failure(&error))
+        let disk = self.disk.read();
+        let disk = disk.as_ref().ok_or(Failure::Stopping)?;
+        disk.log.slice(at.index, at.offset, at.len).map_err(|error| failure(&error))
     }
 
     fn reserve(&self, bytes: u64) -> bool {
+        let Some(log) = self.log() else { return true };
         // Any other error shows itself when the entry is appended.
-        !matches!(self.log.reserve(bytes), Err(LogError::Full { .. }))
+        !matches!(log.reserve(bytes), Err(LogError::Full { .. }))
     }
 
     fn first_index(&self) -> u64 {
-        self.log.first_index()
+        self.log().map_or(0, |log| log.first_index())
     }
 
     fn purge(&self, through: u64) -> BoxFuture<()> {
         use openraft::storage::RaftLogStorage;
-        let (mut store, log) = (self.store.clone(), self.log.clone());
+        let disk = self.disk.read().clone();
         Box::pin(async move {
+            let Some(Disk { log, mut store }) = disk else { return };
             let Some(term) = log.term_of(through) else { return };
             if let Err(error) = store.purge(codec::log_id(term, through)).await {
                 tracing::warn!(through, %error, "log not purged");
@@ -279,7 +296,8 @@ impl Replicator for Consensus {
     }
 
     fn figures(&self, into: &mut BTreeMap<String, f64>) {
-        let stats = self.log.stats();
+        let Some(log) = self.log() else { return };
+        let stats = log.stats();
         let mut put = |name: &str, value: f64| into.insert(name.to_string(), value);
         put("log_bytes_written", stats.bytes_written as f64);
         put("log_disk_bytes", stats.disk_bytes as f64);
@@ -294,6 +312,7 @@ impl Replicator for Consensus {
     fn stop(&self) -> BoxFuture<()> {
         let raft = self.raft.clone();
         let follow = self.follow.lock().take();
+        drop(self.disk.write().take());
         Box::pin(async move {
             if let Err(error) = raft.shutdown().await {
                 tracing::warn!(%error, "consensus ended badly");

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::apply::{Applier, SharedState, State, Watcher};
 use crate::batcher::{Batcher, Proposer, Reply, Request};
 use crate::cache::DecodedCache;
-use crate::checkpoint::{Checkpoints, Cutter, boot};
+use crate::checkpoint::{Checkpoints, Cutter, ImageFigures, boot};
 use crate::clock::{Clock, SystemTimeSource};
 use crate::consensus::{self, Foundation};
 use crate::error::{Fatal, StartError};
@@ -102,7 +102,7 @@ pub(crate) struct Inner {
     pub(crate) batcher: Batcher,
     pub(crate) leader: Arc<Leader>,
     pub(crate) decoded: DecodedCache,
-    pub(crate) checkpoints: Option<Arc<Checkpoints>>,
+    pub(crate) images: Option<Arc<ImageFigures>>,
 }
 
 impl Inner {
@@ -293,15 +293,19 @@ impl Node {
         self.inner.replicator.stop().await;
         // The thread may have ended by itself.
         let _ = stop.send(());
+        self.inner.applier.stop().await;
         let state = self.inner.state.clone();
         let ended = tokio::task::spawn_blocking(move || {
             join(raft, "queen-raft");
+            join(apply, "queen-apply");
             if let Some(checkpoints) = checkpoints {
                 checkpoints.finish(&state);
             }
-            // The apply thread ends with the last applier, which listeners may still hold.
-            drop(apply);
-            drop(log);
+            match log.map(Arc::try_unwrap) {
+                Some(Ok(log)) => log.close(),
+                Some(Err(_)) => tracing::warn!("the log is still in use"),
+                None => {}
+            }
         });
         if ended.await.is_err() {
             tracing::warn!("shutdown panicked");
@@ -322,9 +326,9 @@ impl Node {
         put("ready_lanes", inner.leader.ready_lanes() as f64);
         put("decoded_cache_bytes", inner.decoded.bytes() as f64);
         put("clock_ahead_seconds", inner.clock.ahead_of_wall() as f64 / 1e6);
-        if let Some(checkpoints) = &inner.checkpoints {
-            put("image_index", checkpoints.image_index() as f64);
-            put("image_bytes", checkpoints.image_bytes() as f64);
+        if let Some(images) = &inner.images {
+            put("image_index", images.index() as f64);
+            put("image_bytes", images.bytes() as f64);
         }
         inner.look(|view| {
             let engine = view.engine;
@@ -441,7 +445,7 @@ fn assemble(ground: Ground, replicator: Arc<dyn Replicator>) -> Arc<Inner> {
         batcher: Batcher::default(),
         leader,
         decoded: DecodedCache::new(limits::DECODED_BYTES_MAX),
-        checkpoints,
+        images: checkpoints.map(|checkpoints| checkpoints.figures()),
     })
 }
 
