@@ -18,7 +18,12 @@ pub enum TopicRef {
     /// By id: refused when that very topic is gone, though another may have its name.
     Id(TopicId),
     /// By name: created with the node's default width when missing.
-    Name { name: String, partitions: u32, uuid: u128, origin: Origin },
+    Name {
+        name: String,
+        partitions: u32,
+        uuid: u128,
+        origin: Origin,
+    },
 }
 
 /// A stretch of the entry's batch region.
@@ -268,42 +273,98 @@ pub enum Command {
         origin: Origin,
     },
     /// Create a queue or merge options into it (semantics CFG-1, CFG-2).
-    Configure { topic: TopicRef, patch: QueueOptionsPatch, replace: bool },
-    DeleteTopic { name: String },
+    Configure {
+        topic: TopicRef,
+        patch: QueueOptionsPatch,
+        replace: bool,
+    },
+    DeleteTopic {
+        name: String,
+    },
     /// Raise the number of partitions; refused when not larger.
-    Widen { topic: TopicId, partitions: u32 },
+    Widen {
+        topic: TopicId,
+        partitions: u32,
+    },
     /// Set (`Some`) or unset (`None`) Kafka configs; `replace` unsets all others first.
-    AlterConfig { topic: TopicId, set: Vec<(String, Option<String>)>, replace: bool },
+    AlterConfig {
+        topic: TopicId,
+        set: Vec<(String, Option<String>)>,
+        replace: bool,
+    },
     /// Raise log starts: DeleteRecords and retention.
-    Trim { topic: TopicId, before: Vec<(u32, u64)> },
+    Trim {
+        topic: TopicId,
+        before: Vec<(u32, u64)>,
+    },
     Append(AppendBatch),
     Register(Register),
     Claim(Claim),
-    Ack { items: Vec<AckItem> },
+    Ack {
+        items: Vec<AckItem>,
+    },
     /// Extend every lane still under the lease to at least `seconds` from now.
-    Extend { lease: LeaseId, seconds: i64 },
+    Extend {
+        lease: LeaseId,
+        seconds: i64,
+    },
     /// Undo a claim nobody received: leases end, attempts are taken back (semantics CLM-7).
-    Unclaim { topic: TopicId, group: String, lease: LeaseId },
+    Unclaim {
+        topic: TopicId,
+        group: String,
+        lease: LeaseId,
+    },
     Seek(Seek),
     /// A Kafka commit: sets bases, drops exceptions and leases of those partitions.
-    CommitOffsets { group: String, offsets: Vec<CommitOffset>, protocol_type: String },
+    CommitOffsets {
+        group: String,
+        offsets: Vec<CommitOffset>,
+        protocol_type: String,
+    },
     /// Forget committed offsets (OffsetDelete).
-    ForgetOffsets { group: String, partitions: Vec<(TopicId, u32)> },
+    ForgetOffsets {
+        group: String,
+        partitions: Vec<(TopicId, u32)>,
+    },
     /// Forget a group everywhere, or on one topic; `keep_start` keeps its registration.
-    DeleteGroup { group: String, topic: Option<TopicId>, keep_start: bool },
+    DeleteGroup {
+        group: String,
+        topic: Option<TopicId>,
+        keep_start: bool,
+    },
     /// Change the stored start time for lanes the group has not touched.
-    Resubscribe { group: String, offsets: Vec<(TopicId, Vec<u64>)>, timestamp: TimeUs },
+    Resubscribe {
+        group: String,
+        offsets: Vec<(TopicId, Vec<u64>)>,
+        timestamp: TimeUs,
+    },
     /// Hand out a producer id, or raise the epoch of a known one.
-    InitProducer { known: Option<(i64, i16)> },
-    Kv { ops: Vec<KvOp> },
-    Timers { ops: Vec<TimerOp> },
+    InitProducer {
+        known: Option<(i64, i16)>,
+    },
+    Kv {
+        ops: Vec<KvOp>,
+    },
+    Timers {
+        ops: Vec<TimerOp>,
+    },
     /// Append a due timer's message and remove the timer, if it is still that version.
-    FireTimer { queue: String, key: String, version: u64, append: AppendBatch },
+    FireTimer {
+        queue: String,
+        key: String,
+        version: u64,
+        append: AppendBatch,
+    },
     Transaction(Transaction),
     /// Append a dead letter's copy and remove the record, if it is still there.
-    ReplayDeadLetter { id: u64, append: AppendBatch },
+    ReplayDeadLetter {
+        id: u64,
+        append: AppendBatch,
+    },
     /// Remove dead letters by id.
-    DeleteDeadLetters { ids: Vec<u64> },
+    DeleteDeadLetters {
+        ids: Vec<u64>,
+    },
     /// Let time pass: forget expired dedup memory, KV rows, idle producers. Bounded per call.
     Tick,
 }

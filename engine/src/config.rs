@@ -171,11 +171,16 @@ impl KafkaConfig {
         if let Some(value) = self.0.get(name) {
             return Some(value);
         }
-        KAFKA_TOPIC_CONFIGS.iter().find(|(known, _)| *known == name).map(|(_, default)| *default)
+        KAFKA_TOPIC_CONFIGS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, default)| *default)
     }
 
     fn number(&self, name: &str) -> i64 {
-        self.get(name).and_then(|text| text.parse().ok()).unwrap_or(-1)
+        self.get(name)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(-1)
     }
 
     /// Milliseconds a record is kept, `None` for ever. Topics made over HTTP keep for ever unless
@@ -204,11 +209,13 @@ impl KafkaConfig {
 
     /// Whether old records may be deleted.
     pub fn deletes(&self) -> bool {
-        self.get("cleanup.policy").is_some_and(|policy| policy.contains("delete"))
+        self.get("cleanup.policy")
+            .is_some_and(|policy| policy.contains("delete"))
     }
 
     /// Whether only the newest record of each key is kept.
     pub fn compacts(&self) -> bool {
-        self.get("cleanup.policy").is_some_and(|policy| policy.contains("compact"))
+        self.get("cleanup.policy")
+            .is_some_and(|policy| policy.contains("compact"))
     }
 }

@@ -62,7 +62,9 @@ impl Dedup {
 
     /// Forgets ids used before `before`, at most `rows_max` of them; how many.
     pub(crate) fn forget(&mut self, topic: TopicId, before: TimeUs, rows_max: usize) -> usize {
-        let Some(memory) = self.topics.get_mut(&topic) else { return 0 };
+        let Some(memory) = self.topics.get_mut(&topic) else {
+            return 0;
+        };
         let mut forgotten = 0;
         while forgotten < rows_max
             && let Some((time, key)) = memory.order.front().copied()
@@ -84,6 +86,10 @@ impl Dedup {
 
     /// Whether an id used before `before` is still remembered, for the topic.
     pub(crate) fn oldest(&self, topic: TopicId) -> Option<TimeUs> {
-        self.topics.get(&topic)?.order.front().map(|(time, _)| *time)
+        self.topics
+            .get(&topic)?
+            .order
+            .front()
+            .map(|(time, _)| *time)
     }
 }

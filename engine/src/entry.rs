@@ -45,12 +45,20 @@ impl Entry {
         }
         let [.., a, b, c, d] = *header.first_chunk::<8>().ok_or_else(short)?;
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
-        let time = header.last_chunk::<8>().map(|t| i64::from_le_bytes(*t)).ok_or_else(short)?;
+        let time = header
+            .last_chunk::<8>()
+            .map(|t| i64::from_le_bytes(*t))
+            .ok_or_else(short)?;
         let encoded = payload.get(HEADER..HEADER + len).ok_or_else(short)?;
         let commands = postcard::from_bytes(encoded)
             .map_err(|error| EntryError::Commands(error.to_string()))?;
         let batches_at = HEADER + len;
-        Ok(Entry { time: TimeUs(time), commands, payload, batches_at })
+        Ok(Entry {
+            time: TimeUs(time),
+            commands,
+            payload,
+            batches_at,
+        })
     }
 
     /// Where a span's batch lies, for the entry at log index `index`; `None` when the span points
@@ -61,7 +69,11 @@ impl Entry {
         if end > self.payload.len() {
             return None;
         }
-        Some(BatchRef { index, offset: u32::try_from(offset).ok()?, len: span.len })
+        Some(BatchRef {
+            index,
+            offset: u32::try_from(offset).ok()?,
+            len: span.len,
+        })
     }
 }
 

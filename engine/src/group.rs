@@ -90,7 +90,7 @@ pub struct GroupTopic {
     /// Rises when bases or exceptions change other than by claims and acks: a plan made before is
     /// stale.
     pub epoch: u64,
-    released: VecDeque<Released>,
+    pub(crate) released: VecDeque<Released>,
 }
 
 impl GroupTopic {
@@ -165,7 +165,9 @@ impl Groups {
 
     /// All groups by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Group)> {
-        self.by_name.iter().map(|(name, group)| (name.as_str(), group))
+        self.by_name
+            .iter()
+            .map(|(name, group)| (name.as_str(), group))
     }
 }
 
@@ -178,13 +180,19 @@ pub fn first_pending(
     state: &GroupTopic,
     lane: LaneId,
 ) -> u64 {
-    let Some(row) = engine.lanes.get(lane) else { return 0 };
-    let Some(topic) = engine.topics.get(row.topic) else { return row.next };
+    let Some(row) = engine.lanes.get(lane) else {
+        return 0;
+    };
+    let Some(topic) = engine.topics.get(row.topic) else {
+        return row.next;
+    };
     let pending = |number: u64| match index.locate(lane, number) {
         None => false,
         Some(place) => {
             let offset = place.offset();
-            let start = topic.partition(place.row.partition).map_or(0, |p| p.log_start);
+            let start = topic
+                .partition(place.row.partition)
+                .map_or(0, |p| p.log_start);
             let base = state.base(place.row.partition).unwrap_or(0);
             offset >= base.max(start)
         }
@@ -216,11 +224,17 @@ pub fn committed_offset(
 ) -> Option<u64> {
     let mut lowest = state.base(partition)?;
     for (lane, exception) in &state.exceptions {
-        let Some(row) = engine.lanes.get(*lane) else { continue };
+        let Some(row) = engine.lanes.get(*lane) else {
+            continue;
+        };
         if row.partition != partition && !row.several_partitions() {
             continue;
         }
-        let end = if row.several_partitions() { exception.passed } else { exception.cursor + 1 };
+        let end = if row.several_partitions() {
+            exception.passed
+        } else {
+            exception.cursor + 1
+        };
         for number in exception.cursor..end.min(exception.passed) {
             if let Some(place) = index.locate(*lane, number)
                 && place.row.partition == partition
@@ -241,7 +255,9 @@ pub fn lane_backlog(
     lane: LaneId,
     now: TimeUs,
 ) -> (u64, u64) {
-    let Some(row) = engine.lanes.get(lane) else { return (0, 0) };
+    let Some(row) = engine.lanes.get(lane) else {
+        return (0, 0);
+    };
     match state.exceptions.get(&lane) {
         Some(exception) => {
             let leased = exception.live_lease(now).map_or(0, |lease| {
@@ -249,6 +265,10 @@ pub fn lane_backlog(
             });
             (row.next.saturating_sub(exception.cursor), leased)
         }
-        None => (row.next.saturating_sub(first_pending(engine, index, state, lane)), 0),
+        None => (
+            row.next
+                .saturating_sub(first_pending(engine, index, state, lane)),
+            0,
+        ),
     }
 }

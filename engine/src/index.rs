@@ -57,8 +57,8 @@ pub struct WalkedBatch {
     pub row: BatchRow,
     /// Position to go on from.
     pub next: WalkPosition,
-    /// Per record its lane; `None` for a dropped one or where lanes are off.
-    pub lanes: Vec<Option<LaneId>>,
+    /// Per record its lane and number; `None` for a dropped one or where lanes are off.
+    pub lanes: Vec<Option<(LaneId, u64)>>,
 }
 
 /// A place in the log order of one topic's batches.
@@ -125,7 +125,11 @@ impl RecordIndex {
     /// Replaces the sealed part that covers the same entries, by its mapped file.
     pub fn replace_sealed(&mut self, bytes: Bytes) -> Result<(), SealedError> {
         let part = SealedPart::open(bytes)?;
-        if let Some(old) = self.sealed.iter_mut().find(|old| old.covers() == part.covers()) {
+        if let Some(old) = self
+            .sealed
+            .iter_mut()
+            .find(|old| old.covers() == part.covers())
+        {
             *old = part;
         }
         Ok(())
@@ -140,7 +144,8 @@ impl RecordIndex {
 
     /// Drops sealed parts that lie wholly at or below log index `through`.
     pub fn purge_through(&mut self, through: u64) {
-        self.sealed.retain(|part| part.covers().is_none_or(|(_, last)| last > through));
+        self.sealed
+            .retain(|part| part.covers().is_none_or(|(_, last)| last > through));
     }
 
     /// Heap bytes, roughly, of the active part.
@@ -194,7 +199,9 @@ impl RecordIndex {
         from: u64,
         timestamp_ms: i64,
     ) -> Option<BatchRow> {
-        self.first_where(topic, partition, from, &|row| row.max_timestamp >= timestamp_ms)
+        self.first_where(topic, partition, from, &|row| {
+            row.max_timestamp >= timestamp_ms
+        })
     }
 
     /// The first batch at or above `from` appended at or after `time`.
@@ -258,7 +265,10 @@ impl RecordIndex {
         if let Some(place) = self.active.locate(lane, number) {
             return Some(place);
         }
-        self.sealed.iter().rev().find_map(|part| part.locate(lane, number))
+        self.sealed
+            .iter()
+            .rev()
+            .find_map(|part| part.locate(lane, number))
     }
 
     /// The lowest number of a lane that is still indexed.
@@ -277,7 +287,11 @@ impl RecordIndex {
         if let Some(dropped) = self.active.dropped(row) {
             return dropped;
         }
-        self.sealed.iter().rev().find_map(|part| part.dropped(row)).unwrap_or_default()
+        self.sealed
+            .iter()
+            .rev()
+            .find_map(|part| part.dropped(row))
+            .unwrap_or_default()
     }
 
     /// The topic's first batch at or behind `from` in log order.
@@ -292,15 +306,37 @@ impl RecordIndex {
         self.active.walk(topic, from)
     }
 
+    /// Log index up to which every batch is dead: below the log start of its partition, or of a
+    /// topic that is gone. Only whole sealed parts count. 0 when none is.
+    pub fn dead_through(&self, is_dead: impl Fn(&BatchRow) -> bool) -> u64 {
+        let mut through = 0;
+        for part in &self.sealed {
+            if !part.all_rows(&is_dead) {
+                break;
+            }
+            through = part.covers().map_or(through, |(_, last)| last);
+        }
+        through
+    }
+
     /// Place in log order of the batch that holds `offset` of a partition, or of the next one.
     pub fn walk_position(&self, topic: TopicId, partition: u32, offset: u64) -> WalkPosition {
         match self.find(topic, partition, offset) {
-            Some(row) => WalkPosition { index: row.at.index, offset: row.at.offset },
-            None => WalkPosition { index: u64::MAX, offset: 0 },
+            Some(row) => WalkPosition {
+                index: row.at.index,
+                offset: row.at.offset,
+            },
+            None => WalkPosition {
+                index: u64::MAX,
+                offset: 0,
+            },
         }
     }
 }
 
 pub(crate) fn after(row: &BatchRow) -> WalkPosition {
-    WalkPosition { index: row.at.index, offset: row.at.offset + 1 }
+    WalkPosition {
+        index: row.at.index,
+        offset: row.at.offset + 1,
+    }
 }

@@ -50,7 +50,9 @@ fn hash_of(topic: TopicId, name: &[u8]) -> u64 {
 impl LaneTable {
     /// The lane's row, if the lane is alive.
     pub fn get(&self, id: LaneId) -> Option<&LaneRow> {
-        self.rows.get(id.0 as usize).filter(|row| row.flags & ALIVE != 0)
+        self.rows
+            .get(id.0 as usize)
+            .filter(|row| row.flags & ALIVE != 0)
     }
 
     /// The lane's name, if the lane is alive.
@@ -60,7 +62,9 @@ impl LaneTable {
 
     fn name_of(&self, row: &LaneRow) -> &[u8] {
         let at = usize::try_from(row.name_at).unwrap_or(usize::MAX);
-        self.names.get(at..at + usize::from(row.name_len)).unwrap_or_default()
+        self.names
+            .get(at..at + usize::from(row.name_len))
+            .unwrap_or_default()
     }
 
     /// The lane of `topic` with this name.
@@ -69,7 +73,10 @@ impl LaneTable {
             let row = &self.rows[*id as usize];
             row.topic == topic && self.name_of(row) == name
         };
-        self.by_name.find(hash_of(topic, name), same).copied().map(LaneId)
+        self.by_name
+            .find(hash_of(topic, name), same)
+            .copied()
+            .map(LaneId)
     }
 
     /// Number of lanes alive.
@@ -105,11 +112,21 @@ impl LaneTable {
     }
 
     fn enter(&mut self, id: u32) {
-        let LaneTable { rows, names, by_name, .. } = self;
+        let LaneTable {
+            rows,
+            names,
+            by_name,
+            ..
+        } = self;
         let hash = |id: &u32| {
             let row = &rows[*id as usize];
             let at = usize::try_from(row.name_at).unwrap_or(usize::MAX);
-            hash_of(row.topic, names.get(at..at + usize::from(row.name_len)).unwrap_or_default())
+            hash_of(
+                row.topic,
+                names
+                    .get(at..at + usize::from(row.name_len))
+                    .unwrap_or_default(),
+            )
         };
         by_name.insert_unique(hash(&id), id, hash);
     }
@@ -129,7 +146,9 @@ impl LaneTable {
 
     /// Forgets a lane. Its id is never used again.
     pub(crate) fn remove(&mut self, id: LaneId) {
-        let Some(row) = self.get(id).copied() else { return };
+        let Some(row) = self.get(id).copied() else {
+            return;
+        };
         let hash = hash_of(row.topic, self.name_of(&row));
         if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == id.0) {
             entry.remove();
@@ -151,7 +170,12 @@ impl LaneTable {
             .map(|(id, _)| id)
             .collect();
         let by_name = HashTable::with_capacity(alive.len());
-        let mut table = LaneTable { rows, names, by_name, alive: alive.len() as u64 };
+        let mut table = LaneTable {
+            rows,
+            names,
+            by_name,
+            alive: alive.len() as u64,
+        };
         for id in alive {
             table.enter(id);
         }

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
 pub mod batch;
 pub mod command;
 pub mod config;
@@ -17,6 +18,7 @@ pub mod dedup;
 pub mod entry;
 pub mod group;
 pub mod ids;
+mod image;
 pub mod index;
 pub mod kv;
 pub mod lane;
@@ -25,10 +27,14 @@ pub mod message;
 pub mod names;
 pub mod outcome;
 pub mod port;
+pub mod schedule;
 pub mod timer;
 pub mod topic;
 
 use std::collections::BTreeMap;
+
+pub use apply::{Effects, GroupTouch};
+pub use image::ImageError;
 
 use dedup::{Dedup, Seen};
 use group::Groups;
@@ -84,7 +90,11 @@ impl Engine {
     /// dedup window, semantics ACK-10).
     pub fn find_transaction(&self, lane: LaneId, transaction_id: &str) -> Option<Seen> {
         let topic = self.lanes.get(lane)?.topic;
-        self.dedup.find(topic, lane, dedup::transaction_hash(transaction_id.as_bytes()))
+        self.dedup.find(
+            topic,
+            lane,
+            dedup::transaction_hash(transaction_id.as_bytes()),
+        )
     }
 
     /// The same, only inside the queue's dedup window at `now`.

@@ -37,9 +37,15 @@ pub fn parse_message_id(text: &str) -> Option<(LaneId, u64)> {
 pub fn format_uuid(bits: u128) -> String {
     let hex = format!("{bits:032x}");
     let mut text = String::with_capacity(36);
-    for (i, part) in [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]]
-        .into_iter()
-        .enumerate()
+    for (i, part) in [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .into_iter()
+    .enumerate()
     {
         let separator = if i == 0 { "" } else { "-" };
         let _ = write!(text, "{separator}{part}");
@@ -51,7 +57,9 @@ pub fn format_uuid(bits: u128) -> String {
 pub fn parse_uuid(text: &str) -> Option<u128> {
     let well_formed = match text.len() {
         32 => true,
-        36 => [8, 13, 18, 23].iter().all(|&at| text.as_bytes()[at] == b'-'),
+        36 => [8, 13, 18, 23]
+            .iter()
+            .all(|&at| text.as_bytes()[at] == b'-'),
         _ => false,
     };
     if !well_formed {
@@ -94,7 +102,8 @@ impl LaneRecord {
 
     /// The client's transaction id, else the message id.
     pub fn transaction_id(&self) -> String {
-        self.header(names::HEADER_TRANSACTION_ID).unwrap_or_else(|| self.message_id())
+        self.header(names::HEADER_TRANSACTION_ID)
+            .unwrap_or_else(|| self.message_id())
     }
 
     /// Offset in its Kafka partition.
@@ -113,7 +122,9 @@ pub fn read_lane(
     to: u64,
 ) -> Result<Vec<LaneRecord>, Failure> {
     let places = query(broker, |view| {
-        (from..to).filter_map(|n| Some((n, view.index.locate(lane, n)?))).collect::<Vec<_>>()
+        (from..to)
+            .filter_map(|n| Some((n, view.index.locate(lane, n)?)))
+            .collect::<Vec<_>>()
     });
     let mut records: Vec<LaneRecord> = Vec::with_capacity(places.len());
     for (number, place) in places {
@@ -121,7 +132,13 @@ pub fn read_lane(
             Some(last) if last.row.at == place.row.at => last.batch.clone(),
             _ => broker.decoded(place.row.at)?,
         };
-        records.push(LaneRecord { lane, number, row: place.row, batch, record: place.record });
+        records.push(LaneRecord {
+            lane,
+            number,
+            row: place.row,
+            batch,
+            record: place.record,
+        });
     }
     Ok(records)
 }
@@ -142,11 +159,16 @@ pub fn resolve_transaction(
         {
             return Some(number);
         }
-        view.engine.find_transaction(lane, transaction_id).map(|seen| seen.number)
+        view.engine
+            .find_transaction(lane, transaction_id)
+            .map(|seen| seen.number)
     });
     if known.is_some() {
         return Ok(known);
     }
     let records = read_lane(broker, lane, window.start, window.end)?;
-    Ok(records.iter().find(|r| r.transaction_id() == transaction_id).map(|r| r.number))
+    Ok(records
+        .iter()
+        .find(|r| r.transaction_id() == transaction_id)
+        .map(|r| r.number))
 }

@@ -38,6 +38,8 @@ pub enum Reject {
     UnknownTimer,
     /// A destination already holds the transaction id.
     Duplicate,
+    /// The command contradicts itself: a span outside the entry, hints that do not fit the batch.
+    Malformed,
 }
 
 /// Verdict on one pushed record.
@@ -107,7 +109,10 @@ pub enum Rollback {
     /// Index among the acks, and why.
     Ack(usize, AckReject),
     /// Index of the batch and of its record whose transaction id is taken.
-    Duplicate { batch: usize, record: u32 },
+    Duplicate {
+        batch: usize,
+        record: u32,
+    },
     /// A push was refused.
     Push(usize, Reject),
     Position(usize, Reject),
@@ -140,7 +145,10 @@ pub enum Outcome {
     Extended(u64, Option<TimeUs>),
     /// Log starts after a trim, in the order asked for.
     Trimmed(Vec<u64>),
-    Producer { id: i64, epoch: i16 },
+    Producer {
+        id: i64,
+        epoch: i16,
+    },
     Kv(Result<Vec<KvResult>, KvLoss>),
     Timers(Vec<TimerResult>),
     Committed(Committed),

@@ -157,9 +157,15 @@ pub enum BundleRollback {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PopTarget {
     Queue(String),
-    Lane { queue: String, lane: String },
+    Lane {
+        queue: String,
+        lane: String,
+    },
     /// All queues that carry these labels.
-    Labels { namespace: Option<String>, task: Option<String> },
+    Labels {
+        namespace: Option<String>,
+        task: Option<String>,
+    },
 }
 
 /// Where a group begins if this pop is its first.
@@ -252,10 +258,8 @@ pub trait Broker: Send + Sync + 'static {
     ) -> BoxFuture<Result<Vec<Result<Appended, Reject>>, Failure>>;
 
     /// Appends messages; each stands alone. One answer per item, in order.
-    fn push(
-        &self,
-        items: Vec<PushItem>,
-    ) -> BoxFuture<Result<Vec<Result<Pushed, Reject>>, Failure>>;
+    fn push(&self, items: Vec<PushItem>)
+    -> BoxFuture<Result<Vec<Result<Pushed, Reject>>, Failure>>;
 
     /// Commits all of a bundle or nothing.
     fn transact(
@@ -264,11 +268,8 @@ pub trait Broker: Send + Sync + 'static {
     ) -> BoxFuture<Result<Result<BundleDone, BundleRollback>, Failure>>;
 
     /// Appends `copy` and removes the dead letter `id`, atomically.
-    fn replay(
-        &self,
-        id: u64,
-        copy: PushItem,
-    ) -> BoxFuture<Result<Result<Pushed, Reject>, Failure>>;
+    fn replay(&self, id: u64, copy: PushItem)
+    -> BoxFuture<Result<Result<Pushed, Reject>, Failure>>;
 
     /// Claims work. Dropping the future gives back what it claimed.
     fn pop(&self, pop: PopRequest) -> BoxFuture<Result<PopAnswer, Failure>>;

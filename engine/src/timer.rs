@@ -140,3 +140,78 @@ impl TimerStore {
         self.timers.is_empty()
     }
 }
+
+impl TimerStore {
+    /// Applies operations in order.
+    pub(crate) fn apply(&mut self, ops: &[TimerOp], now: TimeUs) -> Vec<TimerResult> {
+        ops.iter().map(|op| self.apply_one(op, now)).collect()
+    }
+
+    fn apply_one(&mut self, op: &TimerOp, now: TimeUs) -> TimerResult {
+        let result = |status, txn, message_id, deliver_at| TimerResult {
+            status,
+            queue: op.queue.clone(),
+            key: op.key.clone(),
+            txn,
+            message_id,
+            deliver_at,
+        };
+        let old = self.remove(&op.queue, &op.key);
+        match &op.action {
+            TimerAction::Cancel { txn } => match old {
+                None => result(TimerStatus::Absent, txn.clone(), None, None),
+                Some(old) => result(
+                    TimerStatus::Cancelled,
+                    Some(old.txn),
+                    Some(old.message_id),
+                    Some(old.due),
+                ),
+            },
+            TimerAction::Schedule {
+                partition,
+                delay_ms,
+                txn,
+                message_id,
+                payload,
+                producer_sub,
+            } => {
+                self.next_version += 1;
+                let due = now.plus_millis((*delay_ms).max(0));
+                let timer = Timer {
+                    queue: op.queue.clone(),
+                    key: op.key.clone(),
+                    partition: partition.clone(),
+                    due,
+                    txn: txn.clone(),
+                    message_id: message_id.clone(),
+                    payload: payload.clone(),
+                    producer_sub: producer_sub.clone(),
+                    version: self.next_version,
+                    created: old.as_ref().map_or(now, |old| old.created),
+                    updated: now,
+                };
+                self.by_due.insert((due, op.queue.clone(), op.key.clone()));
+                self.timers
+                    .insert((op.queue.clone(), op.key.clone()), timer);
+                let status = match old {
+                    Some(_) => TimerStatus::Rescheduled,
+                    None => TimerStatus::Scheduled,
+                };
+                result(
+                    status,
+                    Some(txn.clone()),
+                    Some(message_id.clone()),
+                    Some(due),
+                )
+            }
+        }
+    }
+
+    /// Removes a timer.
+    pub(crate) fn remove(&mut self, queue: &str, key: &str) -> Option<Timer> {
+        let timer = self.timers.remove(&(queue.to_string(), key.to_string()))?;
+        self.by_due
+            .remove(&(timer.due, queue.to_string(), key.to_string()));
+        Some(timer)
+    }
+}

@@ -90,11 +90,14 @@ impl Partition {
     /// Remembers an appended batch.
     pub(crate) fn remember(&mut self, stamp: ProducerStamp, records: u32, at: u64, now: TimeUs) {
         let count = i32::try_from(records).unwrap_or(i32::MAX);
-        let window = self.producers.entry(stamp.id).or_insert_with(|| ProducerWindow {
-            epoch: stamp.epoch,
-            batches: VecDeque::new(),
-            last_time: now,
-        });
+        let window = self
+            .producers
+            .entry(stamp.id)
+            .or_insert_with(|| ProducerWindow {
+                epoch: stamp.epoch,
+                batches: VecDeque::new(),
+                last_time: now,
+            });
         if window.epoch != stamp.epoch {
             window.epoch = stamp.epoch;
             window.batches.clear();

@@ -38,7 +38,10 @@ impl ActivePart {
         let row = batch.row;
         self.rows.push(row);
         self.first_record.push(first);
-        self.by_partition.entry((row.topic, row.partition)).or_default().push(id);
+        self.by_partition
+            .entry((row.topic, row.partition))
+            .or_default()
+            .push(id);
         self.by_topic.entry(row.topic).or_default().push(id);
         for (ordinal, lane) in (first..first + row.records).zip(batch.lanes) {
             match lane {
@@ -95,7 +98,10 @@ impl ActivePart {
         topic: TopicId,
         partition: u32,
     ) -> impl Iterator<Item = BatchRow> + '_ {
-        let ids = self.by_partition.get(&(topic, partition)).map_or(&[][..], Vec::as_slice);
+        let ids = self
+            .by_partition
+            .get(&(topic, partition))
+            .map_or(&[][..], Vec::as_slice);
         ids.iter().map(|id| self.rows[*id as usize])
     }
 
@@ -104,7 +110,10 @@ impl ActivePart {
         let at = usize::try_from(number.checked_sub(run.first)?).ok()?;
         let ordinal = *run.ordinals.get(at)?;
         let row = self.first_record.partition_point(|first| *first <= ordinal) - 1;
-        Some(Place { row: self.rows[row], record: ordinal - self.first_record[row] })
+        Some(Place {
+            row: self.rows[row],
+            record: ordinal - self.first_record[row],
+        })
     }
 
     pub(super) fn first_number(&self, lane: LaneId) -> Option<u64> {
@@ -112,9 +121,9 @@ impl ActivePart {
     }
 
     pub(super) fn dropped(&self, row: &BatchRow) -> Option<Vec<u32>> {
-        let at = self.rows.partition_point(|r| {
-            (r.at.index, r.at.offset) < (row.at.index, row.at.offset)
-        });
+        let at = self
+            .rows
+            .partition_point(|r| (r.at.index, r.at.offset) < (row.at.index, row.at.offset));
         if self.rows.get(at)?.at != row.at {
             return None;
         }
@@ -130,11 +139,22 @@ impl ActivePart {
         let id = *ids.get(at)? as usize;
         let row = self.rows[id];
         let first = self.first_record[id] as usize;
-        let lanes = self.lane_of[first..first + row.records as usize]
-            .iter()
-            .map(|lane| (*lane != NO_LANE).then_some(LaneId(*lane)))
+        let lanes = (first..first + row.records as usize)
+            .map(|ordinal| {
+                let lane = self.lane_of[ordinal];
+                let run = self.lanes.get(&lane)?;
+                let at = run
+                    .ordinals
+                    .binary_search(&u32::try_from(ordinal).ok()?)
+                    .ok()?;
+                Some((LaneId(lane), run.first + at as u64))
+            })
             .collect();
-        Some(WalkedBatch { row, next: after(&row), lanes })
+        Some(WalkedBatch {
+            row,
+            next: after(&row),
+            lanes,
+        })
     }
 
     /// Rebuilds a part from its rows; used when an image is loaded.
@@ -159,7 +179,11 @@ impl ActivePart {
                 })
                 .collect();
             at += row.records as usize;
-            part.add(&NewBatch { row, lanes: &lanes, dropped: &dropped });
+            part.add(&NewBatch {
+                row,
+                lanes: &lanes,
+                dropped: &dropped,
+            });
         }
         part
     }

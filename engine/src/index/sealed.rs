@@ -59,11 +59,17 @@ pub struct SealedPart {
 
 pub(super) fn encode(part: &ActivePart) -> Vec<u8> {
     let rows = part.rows();
-    let mut parts: Vec<((TopicId, u32), u32)> =
-        rows.iter().zip(0u32..).map(|(row, id)| ((row.topic, row.partition), id)).collect();
+    let mut parts: Vec<((TopicId, u32), u32)> = rows
+        .iter()
+        .zip(0u32..)
+        .map(|(row, id)| ((row.topic, row.partition), id))
+        .collect();
     parts.sort();
-    let mut topics: Vec<(TopicId, u32)> =
-        rows.iter().zip(0u32..).map(|(row, id)| (row.topic, id)).collect();
+    let mut topics: Vec<(TopicId, u32)> = rows
+        .iter()
+        .zip(0u32..)
+        .map(|(row, id)| (row.topic, id))
+        .collect();
     topics.sort();
     let mut lanes: Vec<u32> = part.lanes().keys().copied().collect();
     lanes.sort_unstable();
@@ -76,8 +82,10 @@ pub(super) fn encode(part: &ActivePart) -> Vec<u8> {
     let topic_groups = groups(topics.iter().map(|(key, _)| *key));
 
     let mut out = Vec::with_capacity(HEADER + rows.len() * (ROW + 8) + part.records() * 8);
-    let mut u32s = |out: &mut Vec<u8>, values: &[u32]| {
-        values.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes()));
+    let u32s = |out: &mut Vec<u8>, values: &[u32]| {
+        values
+            .iter()
+            .for_each(|v| out.extend_from_slice(&v.to_le_bytes()));
     };
     let count = |n: usize| u32::try_from(n).expect("a segment holds fewer than 2^32 of anything");
     let counts = [
@@ -98,7 +106,14 @@ pub(super) fn encode(part: &ActivePart) -> Vec<u8> {
         let delta = u32::try_from(row.last_offset - row.base_offset).unwrap_or(u32::MAX);
         u32s(
             &mut out,
-            &[row.at.offset, row.at.len, row.records, *first, delta, row.epoch],
+            &[
+                row.at.offset,
+                row.at.len,
+                row.records,
+                *first,
+                delta,
+                row.epoch,
+            ],
         );
         out.extend_from_slice(&row.max_timestamp.to_le_bytes());
         out.extend_from_slice(&row.time.0.to_le_bytes());
@@ -124,7 +139,9 @@ pub(super) fn encode(part: &ActivePart) -> Vec<u8> {
         u32s(&mut out, &[start, len]);
         start += len;
     }
-    dropped.iter().for_each(|(row, record)| u32s(&mut out, &[*row, *record]));
+    dropped
+        .iter()
+        .for_each(|(row, record)| u32s(&mut out, &[*row, *record]));
     out
 }
 
@@ -158,7 +175,11 @@ impl SealedPart {
         let lane_of_at = topics_at + topics * TOPIC;
         let ordinals_at = lane_of_at + records * 4;
         let fixed = ordinals_at + lanes * LANE + dropped * DROPPED;
-        let ordinals = bytes.len().checked_sub(fixed).ok_or(SealedError("too short"))? / 4;
+        let ordinals = bytes
+            .len()
+            .checked_sub(fixed)
+            .ok_or(SealedError("too short"))?
+            / 4;
         if ordinals > records || fixed + ordinals * 4 != bytes.len() {
             return Err(SealedError("sections do not add up"));
         }
@@ -220,6 +241,13 @@ impl SealedPart {
         self.u32_at(HEADER + id * ROW + 36)
     }
 
+    /// Whether `wanted` holds for all its rows.
+    pub(super) fn all_rows(&self, wanted: impl Fn(&BatchRow) -> bool) -> bool {
+        (0..self.rows)
+            .filter_map(|id| self.row(id))
+            .all(|row| wanted(&row))
+    }
+
     /// First and last log index of its batches.
     pub fn covers(&self) -> Option<(u64, u64)> {
         let last = self.row(self.rows.checked_sub(1)?)?;
@@ -237,7 +265,10 @@ impl SealedPart {
         {
             return None;
         }
-        Some((self.u32_at(at(i) + 8) as usize, self.u32_at(at(i) + 12) as usize))
+        Some((
+            self.u32_at(at(i) + 8) as usize,
+            self.u32_at(at(i) + 12) as usize,
+        ))
     }
 
     pub(super) fn has(&self, topic: TopicId, partition: u32) -> bool {
@@ -251,9 +282,14 @@ impl SealedPart {
     pub(super) fn find(&self, topic: TopicId, partition: u32, offset: u64) -> Option<BatchRow> {
         let (start, count) = self.part(topic, partition)?;
         let i = partition_point(count, |i| {
-            self.row_of_part(start + i).is_some_and(|row| row.last_offset < offset)
+            self.row_of_part(start + i)
+                .is_some_and(|row| row.last_offset < offset)
         });
-        if i == count { None } else { self.row_of_part(start + i) }
+        if i == count {
+            None
+        } else {
+            self.row_of_part(start + i)
+        }
     }
 
     pub(super) fn rows_of(
@@ -273,7 +309,11 @@ impl SealedPart {
             return None;
         }
         let start = self.u32_at(at(i) + 12) as usize;
-        Some((self.u64_at(at(i) + 4), start, self.u32_at(at(i) + 16) as usize))
+        Some((
+            self.u64_at(at(i) + 4),
+            start,
+            self.u32_at(at(i) + 16) as usize,
+        ))
     }
 
     pub(super) fn locate(&self, lane: LaneId, number: u64) -> Option<Place> {
@@ -283,8 +323,12 @@ impl SealedPart {
             return None;
         }
         let ordinal = self.u32_at(self.ordinals_at + (start + i) * 4);
-        let id = partition_point(self.rows, |id| self.first_record(id) <= ordinal).checked_sub(1)?;
-        Some(Place { row: self.row(id)?, record: ordinal - self.first_record(id) })
+        let id =
+            partition_point(self.rows, |id| self.first_record(id) <= ordinal).checked_sub(1)?;
+        Some(Place {
+            row: self.row(id)?,
+            record: ordinal - self.first_record(id),
+        })
     }
 
     pub(super) fn first_number(&self, lane: LaneId) -> Option<u64> {
@@ -315,9 +359,8 @@ impl SealedPart {
 
     pub(super) fn dropped(&self, row: &BatchRow) -> Option<Vec<u32>> {
         let id = partition_point(self.rows, |id| {
-            self.row(id).is_some_and(|r| {
-                (r.at.index, r.at.offset) < (row.at.index, row.at.offset)
-            })
+            self.row(id)
+                .is_some_and(|r| (r.at.index, r.at.offset) < (row.at.index, row.at.offset))
         });
         (self.row(id)?.at == row.at).then(|| self.dropped_of(id))
     }
@@ -328,12 +371,14 @@ impl SealedPart {
         if i == self.topics || self.u32_at(at(i)) != topic.0 {
             return None;
         }
-        let (start, count) = (self.u32_at(at(i) + 4) as usize, self.u32_at(at(i) + 8) as usize);
+        let (start, count) = (
+            self.u32_at(at(i) + 4) as usize,
+            self.u32_at(at(i) + 8) as usize,
+        );
         let id_of = |i: usize| self.u32_at(self.by_topic_at + (start + i) * 4) as usize;
         let first = partition_point(count, |i| {
-            self.row(id_of(i)).is_some_and(|r| {
-                (r.at.index, r.at.offset) < (from.index, from.offset)
-            })
+            self.row(id_of(i))
+                .is_some_and(|r| (r.at.index, r.at.offset) < (from.index, from.offset))
         });
         if first == count {
             return None;
@@ -342,18 +387,31 @@ impl SealedPart {
         let row = self.row(id)?;
         let record = self.first_record(id) as usize;
         let lanes = (record..record + row.records as usize)
-            .map(|r| self.u32_at(self.lane_of_at + r * 4))
-            .map(|lane| (lane != NO_LANE).then_some(LaneId(lane)))
+            .map(|r| {
+                let lane = self.u32_at(self.lane_of_at + r * 4);
+                if lane == NO_LANE {
+                    return None;
+                }
+                let (first, start, count) = self.lane(LaneId(lane))?;
+                let at = |i: usize| self.u32_at(self.ordinals_at + (start + i) * 4) as usize;
+                let i = partition_point(count, |i| at(i) < r);
+                Some((LaneId(lane), first + i as u64))
+            })
             .collect();
-        Some(WalkedBatch { row, next: after(&row), lanes })
+        Some(WalkedBatch {
+            row,
+            next: after(&row),
+            lanes,
+        })
     }
 
     pub(super) fn to_active(&self) -> ActivePart {
         let rows = (0..self.rows)
             .filter_map(|id| Some((self.row(id)?, self.dropped_of(id))))
             .collect();
-        let lane_of: Vec<u32> =
-            (0..self.records).map(|r| self.u32_at(self.lane_of_at + r * 4)).collect();
+        let lane_of: Vec<u32> = (0..self.records)
+            .map(|r| self.u32_at(self.lane_of_at + r * 4))
+            .collect();
         ActivePart::rebuild(rows, &lane_of, &|lane| {
             self.first_number(LaneId(lane)).unwrap_or(0)
         })
@@ -361,11 +419,17 @@ impl SealedPart {
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|b| u32::from_le_bytes(*b))
 }
 
 fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|b| u64::from_le_bytes(*b))
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .map(|b| u64::from_le_bytes(*b))
 }
 
 /// Index of the first of `count` items for which `below` is false.
