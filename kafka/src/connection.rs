@@ -83,7 +83,9 @@ async fn read_requests<R: AsyncRead + Unpin>(
     let mut idle = std::pin::pin!(tokio::time::sleep(context.config.idle_close));
     let mut last_request = tokio::time::Instant::now();
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return End::Quiet };
+        let Ok(slot) = slots.clone().acquire_owned().await else {
+            return End::Quiet;
+        };
         let frame = loop {
             tokio::select! {
                 biased;
@@ -113,15 +115,29 @@ async fn read_requests<R: AsyncRead + Unpin>(
             Err(error) => return End::Refused(error.to_string()),
         };
         last_request = tokio::time::Instant::now();
-        let length = u32::try_from(frame.len()).unwrap_or(u32::MAX).min(bytes_max);
-        let Ok(bytes) = bytes.clone().acquire_many_owned(length).await else { return End::Quiet };
+        let length = u32::try_from(frame.len())
+            .unwrap_or(u32::MAX)
+            .min(bytes_max);
+        let Ok(bytes) = bytes.clone().acquire_many_owned(length).await else {
+            return End::Quiet;
+        };
         context.metrics.bytes_in.increment(u64::from(length) + 4);
         let (pending, api) = match begin(context, frame, peer) {
             Ok(begun) => begun,
             Err(reason) => return End::Refused(reason),
         };
         let arrived = Instant::now();
-        if starts.send(Started { pending, api, arrived, slot, bytes }).await.is_err() {
+        if starts
+            .send(Started {
+                pending,
+                api,
+                arrived,
+                slot,
+                bytes,
+            })
+            .await
+            .is_err()
+        {
             return End::Quiet;
         }
     }
@@ -154,7 +170,13 @@ fn begin(
 type Answered = (Reply, Option<&'static Api>, Instant, OwnedSemaphorePermit);
 
 fn finish(started: Started) -> impl Future<Output = Answered> {
-    let Started { pending, api, arrived, slot, bytes } = started;
+    let Started {
+        pending,
+        api,
+        arrived,
+        slot,
+        bytes,
+    } = started;
     async move {
         let reply = pending.await;
         drop(bytes);
@@ -201,7 +223,9 @@ async fn write_answers<W: AsyncWrite + Unpin>(
                 }
             };
             if let Some(api) = api {
-                context.metrics.answered(api, arrived.elapsed().as_secs_f64(), failed);
+                context
+                    .metrics
+                    .answered(api, arrived.elapsed().as_secs_f64(), failed);
             }
             if closing.is_none() && bytes < limits::WRITE_GATHER_BYTES {
                 next = answers.next().now_or_never().flatten();

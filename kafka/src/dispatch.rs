@@ -111,7 +111,10 @@ pub(crate) fn reply<R: Encodable + HeaderVersion>(
     failed: bool,
 ) -> Reply {
     match wire::encode(correlation_id, version, response) {
-        Ok(bytes) => Reply::Answer { frame: vec![bytes], failed },
+        Ok(bytes) => Reply::Answer {
+            frame: vec![bytes],
+            failed,
+        },
         Err(problem) => {
             error!(api = api.name, version, %problem, "answer not sent");
             Reply::Close("answer cannot be encoded")
@@ -175,7 +178,47 @@ pub(crate) static APIS: &[Api] = &[
     },
     served::<api::list_offsets::ListOffsets>(2, "ListOffsets", 1, 10),
     served::<api::metadata::Metadata>(3, "Metadata", 0, 13),
+    served::<api::offset_commit::OffsetCommit>(8, "OffsetCommit", 2, 9),
+    served::<api::offset_fetch::OffsetFetch>(9, "OffsetFetch", 1, 9),
+    served::<api::find_coordinator::FindCoordinator>(10, "FindCoordinator", 0, 6),
+    served::<api::join_group::JoinGroup>(11, "JoinGroup", 0, 9),
+    served::<api::heartbeat::Heartbeat>(12, "Heartbeat", 0, 4),
+    served::<api::leave_group::LeaveGroup>(13, "LeaveGroup", 0, 5),
+    served::<api::sync_group::SyncGroup>(14, "SyncGroup", 0, 5),
+    served::<api::describe_groups::DescribeGroups>(15, "DescribeGroups", 0, 6),
+    served::<api::list_groups::ListGroups>(16, "ListGroups", 0, 5),
     served::<api::api_versions::ApiVersions>(18, "ApiVersions", 0, 4),
+    served::<api::create_topics::CreateTopics>(19, "CreateTopics", 2, 7),
+    served::<api::delete_topics::DeleteTopics>(20, "DeleteTopics", 1, 6),
+    served::<api::delete_records::DeleteRecords>(21, "DeleteRecords", 0, 2),
+    served::<api::init_producer_id::InitProducerId>(22, "InitProducerId", 0, 5),
+    served::<api::offset_for_leader_epoch::OffsetForLeaderEpoch>(23, "OffsetForLeaderEpoch", 2, 4),
+    served::<api::describe_configs::DescribeConfigs>(32, "DescribeConfigs", 1, 4),
+    served::<api::alter_configs::AlterConfigs>(33, "AlterConfigs", 0, 2),
+    served::<api::describe_log_dirs::DescribeLogDirs>(35, "DescribeLogDirs", 1, 4),
+    served::<api::create_partitions::CreatePartitions>(37, "CreatePartitions", 0, 3),
+    served::<api::delete_groups::DeleteGroups>(42, "DeleteGroups", 0, 2),
+    served::<api::incremental_alter_configs::IncrementalAlterConfigs>(
+        44,
+        "IncrementalAlterConfigs",
+        0,
+        1,
+    ),
+    served::<api::list_partition_reassignments::ListPartitionReassignments>(
+        46,
+        "ListPartitionReassignments",
+        0,
+        0,
+    ),
+    served::<api::offset_delete::OffsetDelete>(47, "OffsetDelete", 0, 0),
+    served::<api::describe_cluster::DescribeCluster>(60, "DescribeCluster", 0, 2),
+    served::<api::describe_producers::DescribeProducers>(61, "DescribeProducers", 0, 0),
+    served::<api::describe_topic_partitions::DescribeTopicPartitions>(
+        75,
+        "DescribeTopicPartitions",
+        0,
+        0,
+    ),
 ];
 
 /// Why a frame is not carried out.
@@ -193,11 +236,19 @@ pub(crate) enum Refusal {
 /// Reads the header and finds the API; the rest is the body.
 pub(crate) fn parse(mut frame: Bytes) -> Result<(Call, Bytes), Refusal> {
     let fixed = header::take_fixed(&mut frame)?;
-    let unsupported = Refusal::Unsupported { key: fixed.key, version: fixed.version };
-    let api = APIS.iter().find(|api| api.key == fixed.key).ok_or(unsupported)?;
+    let unsupported = Refusal::Unsupported {
+        key: fixed.key,
+        version: fixed.version,
+    };
+    let api = APIS
+        .iter()
+        .find(|api| api.key == fixed.key)
+        .ok_or(unsupported)?;
     if !(api.min..=api.max).contains(&fixed.version) {
         return Err(match fixed.key {
-            18 => Refusal::ApiVersions { correlation_id: fixed.correlation_id },
+            18 => Refusal::ApiVersions {
+                correlation_id: fixed.correlation_id,
+            },
             _ => unsupported,
         });
     }

@@ -86,7 +86,11 @@ pub(crate) struct FetchAnswer {
 
 /// The answer as a frame.
 pub(crate) fn encode(correlation_id: i32, version: i16, answer: &FetchAnswer) -> Frame {
-    let mut writer = Writer { done: Vec::new(), out: BytesMut::with_capacity(512), version };
+    let mut writer = Writer {
+        done: Vec::new(),
+        out: BytesMut::with_capacity(512),
+        version,
+    };
     writer.out.put_i32(0);
     writer.out.put_i32(correlation_id);
     writer.put().no_tags();
@@ -112,7 +116,10 @@ struct Writer {
 
 impl Writer {
     fn put(&mut self) -> Put<'_> {
-        Put { flexible: self.version >= 12, out: &mut self.out }
+        Put {
+            flexible: self.version >= 12,
+            out: &mut self.out,
+        }
     }
 
     fn topic(&mut self, topic: &TopicAnswer) {
@@ -166,7 +173,10 @@ impl Writer {
         match endpoint {
             Some(endpoint) if self.version >= 16 => {
                 let mut field = BytesMut::new();
-                let mut put = Put { out: &mut field, flexible: true };
+                let mut put = Put {
+                    out: &mut field,
+                    flexible: true,
+                };
                 put.array(1);
                 put.out.put_i32(endpoint.id);
                 put.string(&endpoint.host);
@@ -174,7 +184,8 @@ impl Writer {
                 put.nullable_string(endpoint.rack.as_deref());
                 put.no_tags();
                 self.out.put_slice(&[1, 0]);
-                self.put().varint(u32::try_from(field.len()).unwrap_or(u32::MAX));
+                self.put()
+                    .varint(u32::try_from(field.len()).unwrap_or(u32::MAX));
                 self.out.put_slice(&field);
             }
             _ => self.put().no_tags(),
@@ -190,7 +201,9 @@ impl Writer {
 
 /// Writes the frame's length into its first bytes, which are always in the first byte string.
 fn patch_length(parts: &mut [Bytes], length: i32) {
-    let Some(first) = parts.first_mut() else { return };
+    let Some(first) = parts.first_mut() else {
+        return;
+    };
     let mut head = match std::mem::take(first).try_into_mut() {
         Ok(head) => head,
         Err(shared) => BytesMut::from(&shared[..]),
@@ -233,7 +246,10 @@ mod tests {
             error: 0,
             session: 77,
             topics: vec![
-                topic("orders", vec![partition(0, &records, false), partition(9, &records, true)]),
+                topic(
+                    "orders",
+                    vec![partition(0, &records, false), partition(9, &records, true)],
+                ),
                 topic("empty", vec![partition(1, &Records::default(), false)]),
                 topic("none", vec![]),
             ],
@@ -299,7 +315,10 @@ mod tests {
             assert_eq!(ours, &theirs[..], "version {version}");
         }
         for version in 4..=18 {
-            let failed = FetchAnswer { error: 70, ..FetchAnswer::default() };
+            let failed = FetchAnswer {
+                error: 70,
+                ..FetchAnswer::default()
+            };
             let ours: Vec<u8> = encode(1, version, &failed).concat();
             let response = FetchResponse::default().with_error_code(70);
             assert_eq!(ours, &wire::encode(1, version, &response).unwrap()[..]);
@@ -313,7 +332,9 @@ mod tests {
         answer.topics.truncate(1);
         answer.topics[0].partitions.truncate(1);
         answer.topics[0].partitions[0].records = Records::default();
-        answer.topics[0].partitions[0].records.push([0; HEADER_LEN], stored.clone());
+        answer.topics[0].partitions[0]
+            .records
+            .push([0; HEADER_LEN], stored.clone());
         let frame = encode(1, 12, &answer);
         assert!(frame.iter().any(|part| part.as_ptr() == stored.as_ptr()));
     }

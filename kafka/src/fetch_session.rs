@@ -76,7 +76,10 @@ const INITIAL_EPOCH: i32 = 0;
 
 impl FetchSessions {
     pub(crate) fn new(sessions_max: usize) -> FetchSessions {
-        FetchSessions { sessions: Mutex::default(), sessions_max }
+        FetchSessions {
+            sessions: Mutex::default(),
+            sessions_max,
+        }
     }
 
     /// Sessions open.
@@ -96,14 +99,22 @@ impl FetchSessions {
             if request.session_id != 0 {
                 self.sessions.lock().remove(&request.session_id);
             }
-            return Ok(Plan { session: 0, incremental: false, wanted: asked().collect() });
+            return Ok(Plan {
+                session: 0,
+                incremental: false,
+                wanted: asked().collect(),
+            });
         }
         let mut sessions = self.sessions.lock();
         if request.session_epoch == INITIAL_EPOCH {
             sessions.remove(&request.session_id);
             let wanted: Vec<Wanted> = asked().collect();
             let session = self.open(&mut sessions, by_id, &wanted);
-            return Ok(Plan { session, incremental: false, wanted });
+            return Ok(Plan {
+                session,
+                incremental: false,
+                wanted,
+            });
         }
         let session = sessions
             .get_mut(&request.session_id)
@@ -125,12 +136,7 @@ impl FetchSessions {
     }
 
     /// Makes a session if there is room; 0 if there is none.
-    fn open(
-        &self,
-        sessions: &mut HashMap<i32, Session>,
-        by_id: bool,
-        wanted: &[Wanted],
-    ) -> i32 {
+    fn open(&self, sessions: &mut HashMap<i32, Session>, by_id: bool, wanted: &[Wanted]) -> i32 {
         if wanted.is_empty() || wanted.len() > limits::SESSION_PARTITIONS_MAX {
             return 0;
         }
@@ -152,7 +158,15 @@ impl FetchSessions {
             }
         };
         let partitions = wanted.to_vec();
-        sessions.insert(id, Session { epoch: 1, by_id, partitions, last_used: now });
+        sessions.insert(
+            id,
+            Session {
+                epoch: 1,
+                by_id,
+                partitions,
+                last_used: now,
+            },
+        );
         id
     }
 
@@ -186,19 +200,16 @@ impl FetchSessions {
                 }
             }
             // Those that waited go first next time.
-            session.partitions.sort_by_key(|w| fed.contains_key(&(&w.topic, w.partition)));
+            session
+                .partitions
+                .sort_by_key(|w| fed.contains_key(&(&w.topic, w.partition)));
         }
         news
     }
 }
 
 impl Session {
-    fn update(
-        &mut self,
-        asked: impl Iterator<Item = Wanted>,
-        request: &FetchRequest,
-        by_id: bool,
-    ) {
+    fn update(&mut self, asked: impl Iterator<Item = Wanted>, request: &FetchRequest, by_id: bool) {
         if !request.topics.is_empty() {
             let at: HashMap<(TopicKey, i32), usize> = (0..)
                 .zip(&self.partitions)
@@ -230,7 +241,11 @@ impl Session {
 
 fn topic_key(name: &StrBytes, id: Uuid, by_id: bool) -> TopicKey {
     // Kept beyond the request: an own copy, so that the frame's buffer can go.
-    if by_id { TopicKey::Id(id) } else { TopicKey::Name(crate::names::text(name)) }
+    if by_id {
+        TopicKey::Id(id)
+    } else {
+        TopicKey::Name(crate::names::text(name))
+    }
 }
 
 fn asked_for(request: &FetchRequest, by_id: bool) -> impl Iterator<Item = Wanted> + '_ {

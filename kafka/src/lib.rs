@@ -20,6 +20,7 @@ mod limits;
 mod metrics;
 mod names;
 mod server;
+mod topic_config;
 mod wire;
 
 pub use config::KafkaConfig;

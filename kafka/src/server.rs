@@ -51,8 +51,14 @@ pub async fn serve(
             reap(ended);
         }
     };
-    if tokio::time::timeout(context.config.drain, drained).await.is_err() {
-        info!(connections = connections.len(), "connections cut at shutdown");
+    if tokio::time::timeout(context.config.drain, drained)
+        .await
+        .is_err()
+    {
+        info!(
+            connections = connections.len(),
+            "connections cut at shutdown"
+        );
         connections.shutdown().await;
     }
     timers.abort();
@@ -69,7 +75,10 @@ fn reap(ended: Result<(), tokio::task::JoinError>) {
 fn accept(context: &Arc<Context>, connections: &mut JoinSet<()>, socket: TcpStream) {
     if connections.len() >= context.config.connections_max {
         context.metrics.connections_refused.increment(1);
-        warn!(connections = connections.len(), "connection refused, too many are open");
+        warn!(
+            connections = connections.len(),
+            "connection refused, too many are open"
+        );
         return;
     }
     let peer = match socket.peer_addr() {

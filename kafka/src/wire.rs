@@ -28,7 +28,9 @@ pub(crate) fn encode<R: Encodable + HeaderVersion>(
     if R::header_version(version) >= 1 {
         out.put_u8(0);
     }
-    answer.encode(&mut out, version).map_err(|error| EncodeError(error.to_string()))?;
+    answer
+        .encode(&mut out, version)
+        .map_err(|error| EncodeError(error.to_string()))?;
     let length = i32::try_from(out.len() - 4).map_err(|_| EncodeError("too large".into()))?;
     out[..4].copy_from_slice(&length.to_be_bytes());
     Ok(out.freeze())

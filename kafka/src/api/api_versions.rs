@@ -28,8 +28,8 @@ impl Handler for ApiVersions {
         call: Call,
         request: ApiVersionsRequest,
     ) -> ApiVersionsResponse {
-        let legal = is_legal(&request.client_software_name)
-            && is_legal(&request.client_software_version);
+        let legal =
+            is_legal(&request.client_software_name) && is_legal(&request.client_software_version);
         if call.version >= 3 && !legal {
             return ApiVersionsResponse::default()
                 .with_error_code(ResponseError::InvalidRequest.code());
@@ -48,7 +48,10 @@ pub(crate) fn unknown_version(correlation_id: i32) -> Reply {
         .with_error_code(ResponseError::UnsupportedVersion.code())
         .with_api_keys(APIS.iter().filter(|api| api.key == 18).map(row).collect());
     match wire::encode(correlation_id, 0, &response) {
-        Ok(bytes) => Reply::Answer { frame: vec![bytes], failed: true },
+        Ok(bytes) => Reply::Answer {
+            frame: vec![bytes],
+            failed: true,
+        },
         Err(_) => Reply::Close("answer cannot be encoded"),
     }
 }
@@ -66,5 +69,7 @@ fn is_legal(name: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     edge(bytes.first())
         && edge(bytes.last())
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
 }

@@ -46,13 +46,22 @@ pub(crate) fn start(
     let request: FetchRequest = dispatch::decode(body, call.version)?;
     // Session epochs count requests, so they are taken in arrival order.
     let plan = context.sessions.begin(&request, call.version);
-    context.metrics.fetch_sessions.set(context.sessions.len() as f64);
+    context
+        .metrics
+        .fetch_sessions
+        .set(context.sessions.len() as f64);
     Ok(Box::pin(async move {
         let (answer, failed) = match plan {
             Ok(plan) => answer(&context, call.version, &request, &plan).await,
             Err(error) => {
                 let error = error.code();
-                (FetchAnswer { error, ..FetchAnswer::default() }, true)
+                (
+                    FetchAnswer {
+                        error,
+                        ..FetchAnswer::default()
+                    },
+                    true,
+                )
             }
         };
         let frame = fetch_encode::encode(call.correlation_id, call.version, &answer);
@@ -81,7 +90,12 @@ struct Found {
 
 impl Found {
     fn failed(error: ResponseError) -> Found {
-        Found { error: Some(error), high_watermark: -1, log_start: -1, rows: Vec::new() }
+        Found {
+            error: Some(error),
+            high_watermark: -1,
+            log_start: -1,
+            rows: Vec::new(),
+        }
     }
 }
 
@@ -115,8 +129,20 @@ async fn answer(
             push_row(&mut topics, &wanted.topic, row);
         }
     }
-    let endpoint = if misled && version >= 16 { leader_endpoint(&node) } else { None };
-    (FetchAnswer { error: NONE, session: plan.session, topics, endpoint }, failed)
+    let endpoint = if misled && version >= 16 {
+        leader_endpoint(&node)
+    } else {
+        None
+    };
+    (
+        FetchAnswer {
+            error: NONE,
+            session: plan.session,
+            topics,
+            endpoint,
+        },
+        failed,
+    )
 }
 
 /// Adds a row under its topic; rows of one topic that follow each other share an entry.
@@ -125,9 +151,17 @@ fn push_row(topics: &mut Vec<TopicAnswer>, key: &TopicKey, row: PartitionAnswer)
         TopicKey::Name(name) => (name.as_str(), Uuid::nil()),
         TopicKey::Id(id) => ("", *id),
     };
-    match topics.iter_mut().rev().find(|topic| topic.name == name && topic.id == id) {
+    match topics
+        .iter_mut()
+        .rev()
+        .find(|topic| topic.name == name && topic.id == id)
+    {
         Some(topic) => topic.partitions.push(row),
-        None => topics.push(TopicAnswer { name: name.to_owned(), id, partitions: vec![row] }),
+        None => topics.push(TopicAnswer {
+            name: name.to_owned(),
+            id,
+            partitions: vec![row],
+        }),
     }
 }
 
@@ -143,7 +177,9 @@ async fn wait(
     let mut deadline = std::pin::pin!(deadline);
     let mut stopped = std::pin::pin!(context.stopped());
     let bytes_min = usize::try_from(request.min_bytes).unwrap_or(0);
-    let bytes_max = usize::try_from(request.max_bytes).unwrap_or(0).min(limits::FETCH_BYTES_MAX);
+    let bytes_max = usize::try_from(request.max_bytes)
+        .unwrap_or(0)
+        .min(limits::FETCH_BYTES_MAX);
     let topics = context.look(|view| topics_of(context, view, plan));
     let mut last = false;
     loop {
@@ -170,7 +206,10 @@ fn topic_of<'a>(context: &Context, view: View<'a>, key: &TopicKey) -> Option<&'a
 }
 
 fn topics_of(context: &Context, view: View<'_>, plan: &Plan) -> Vec<TopicId> {
-    let found = plan.wanted.iter().filter_map(|w| topic_of(context, view, &w.topic));
+    let found = plan
+        .wanted
+        .iter()
+        .filter_map(|w| topic_of(context, view, &w.topic));
     let mut topics: Vec<TopicId> = found.map(|topic| topic.id).collect();
     topics.sort_unstable();
     topics.dedup();
@@ -189,10 +228,14 @@ fn look(
     let mut failed = false;
     let mut all = Vec::with_capacity(plan.wanted.len());
     for wanted in &plan.wanted {
-        let found = look_at(context, view, wanted, node, bytes, bytes_max)
-            .unwrap_or_else(Found::failed);
+        let found =
+            look_at(context, view, wanted, node, bytes, bytes_max).unwrap_or_else(Found::failed);
         failed |= found.error.is_some();
-        bytes += found.rows.iter().map(|(row, _)| row.at.len as usize).sum::<usize>();
+        bytes += found
+            .rows
+            .iter()
+            .map(|(row, _)| row.at.len as usize)
+            .sum::<usize>();
         all.push(found);
     }
     (all, bytes, failed)
@@ -211,9 +254,11 @@ fn look_at(
         TopicKey::Id(_) => ResponseError::UnknownTopicId,
     };
     let topic = topic_of(context, view, &wanted.topic).ok_or(unknown)?;
-    let index = u32::try_from(wanted.partition)
-        .map_err(|_| ResponseError::UnknownTopicOrPartition)?;
-    let partition = topic.partition(index).ok_or(ResponseError::UnknownTopicOrPartition)?;
+    let index =
+        u32::try_from(wanted.partition).map_err(|_| ResponseError::UnknownTopicOrPartition)?;
+    let partition = topic
+        .partition(index)
+        .ok_or(ResponseError::UnknownTopicOrPartition)?;
     if !node.is_leader {
         return Err(ResponseError::NotLeaderOrFollower);
     }
@@ -251,12 +296,7 @@ fn look_at(
 }
 
 /// Reads the batches found, and makes of them the partition's answer.
-fn render(
-    context: &Context,
-    node: &NodeView,
-    wanted: &Wanted,
-    found: Found,
-) -> PartitionAnswer {
+fn render(context: &Context, node: &NodeView, wanted: &Wanted, found: Found) -> PartitionAnswer {
     let mut row = PartitionAnswer {
         index: wanted.partition,
         error: found.error.map_or(NONE, |error| error.code()),
@@ -296,7 +336,10 @@ fn render(
 type HeaderAndRest = ([u8; HEADER_LEN], Bytes);
 
 fn read(context: &Context, row: &BatchRow, hidden: &[u32]) -> Result<HeaderAndRest, String> {
-    let mut bytes = context.broker.read(row.at).map_err(|failure| failure.to_string())?;
+    let mut bytes = context
+        .broker
+        .read(row.at)
+        .map_err(|failure| failure.to_string())?;
     if !hidden.is_empty() {
         bytes = batch::without(&bytes, hidden, BATCH_DECOMPRESSED_BYTES_MAX)
             .map_err(|error| error.to_string())?;

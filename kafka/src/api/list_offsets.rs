@@ -74,7 +74,11 @@ struct Found {
     epoch: i32,
 }
 
-const NOTHING: Found = Found { offset: -1, timestamp: -1, epoch: -1 };
+const NOTHING: Found = Found {
+    offset: -1,
+    timestamp: -1,
+    epoch: -1,
+};
 
 fn find(
     context: &Context,
@@ -128,9 +132,15 @@ fn by_time(
     while let Some(row) =
         context.look(|view| view.index.find_timestamp(topic, partition, from, time))
     {
-        let found = records(context, &row, from)?.into_iter().find(|(_, at)| *at >= time);
+        let found = records(context, &row, from)?
+            .into_iter()
+            .find(|(_, at)| *at >= time);
         if let Some((offset, timestamp)) = found {
-            return Ok(Found { offset: wire_offset(offset), timestamp, epoch: epoch(&row) });
+            return Ok(Found {
+                offset: wire_offset(offset),
+                timestamp,
+                epoch: epoch(&row),
+            });
         }
         from = row.last_offset + 1;
     }
@@ -157,11 +167,7 @@ fn newest_record(
 }
 
 /// Offsets and times of a batch's visible records at or above `from`.
-fn records(
-    context: &Context,
-    row: &BatchRow,
-    from: u64,
-) -> Result<Vec<(u64, i64)>, ResponseError> {
+fn records(context: &Context, row: &BatchRow, from: u64) -> Result<Vec<(u64, i64)>, ResponseError> {
     let dropped = context.look(|view| view.index.dropped(row));
     let batch = context
         .broker

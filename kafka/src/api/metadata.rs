@@ -55,7 +55,10 @@ impl Handler for Metadata {
         let node = context.node();
         let topics = match &wanted {
             None => all_topics(&context, &node),
-            Some(wanted) => wanted.iter().map(|w| one_topic(&context, &node, w, &created)).collect(),
+            Some(wanted) => wanted
+                .iter()
+                .map(|w| one_topic(&context, &node, w, &created))
+                .collect(),
         };
         let response = MetadataResponse::default()
             .with_brokers(brokers(&node))
@@ -79,7 +82,11 @@ fn brokers(node: &NodeView) -> Vec<MetadataResponseBroker> {
 
 fn all_topics(context: &Context, node: &NodeView) -> Vec<MetadataResponseTopic> {
     context.look(|view| {
-        let listed = view.engine.topics.iter().filter(|topic| is_legal_topic(&topic.name));
+        let listed = view
+            .engine
+            .topics
+            .iter()
+            .filter(|topic| is_legal_topic(&topic.name));
         listed.map(|topic| describe(topic, node)).collect()
     })
 }
@@ -102,22 +109,37 @@ fn one_topic(
             None => missing(ResponseError::UnknownTopicId),
         });
     };
-    let found =
-        context.look(|view| view.engine.topics.named(name).map(|topic| describe(topic, node)));
+    let found = context.look(|view| {
+        view.engine
+            .topics
+            .named(name)
+            .map(|topic| describe(topic, node))
+    });
     if let Some(found) = found {
         return found;
     }
     if !is_legal_topic(name) {
         return missing(ResponseError::InvalidTopicException);
     }
-    let error = created.iter().find(|(of, _)| of == name).map(|(_, error)| *error);
+    let error = created
+        .iter()
+        .find(|(of, _)| of == name)
+        .map(|(_, error)| *error);
     missing(error.unwrap_or(ResponseError::UnknownTopicOrPartition))
 }
 
 /// A topic that exists, as v0-13 describe it.
 fn describe(topic: &Topic, node: &NodeView) -> MetadataResponseTopic {
-    let error = if node.leader.is_some() { NONE } else { ResponseError::LeaderNotAvailable.code() };
-    let replicas: Vec<BrokerId> = node.brokers.iter().map(|broker| BrokerId(broker.id)).collect();
+    let error = if node.leader.is_some() {
+        NONE
+    } else {
+        ResponseError::LeaderNotAvailable.code()
+    };
+    let replicas: Vec<BrokerId> = node
+        .brokers
+        .iter()
+        .map(|broker| BrokerId(broker.id))
+        .collect();
     let partition = |index: u32| {
         MetadataResponsePartition::default()
             .with_error_code(error)

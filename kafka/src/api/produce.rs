@@ -55,7 +55,10 @@ pub(crate) fn start(
 /// What is known of one partition's batch before the append.
 enum Checked {
     /// The batch with this index among those handed over, and the time it was stamped with.
-    Sent { append: usize, log_append_time: i64 },
+    Sent {
+        append: usize,
+        log_append_time: i64,
+    },
     Refused(Refused),
 }
 
@@ -67,7 +70,11 @@ struct Refused {
 
 impl From<ResponseError> for Refused {
     fn from(error: ResponseError) -> Refused {
-        Refused { error, message: None, records: Vec::new() }
+        Refused {
+            error,
+            message: None,
+            records: Vec::new(),
+        }
     }
 }
 
@@ -92,7 +99,11 @@ struct Rules {
 impl Rules {
     fn of(topic: &Topic) -> Rules {
         let number = |name| {
-            topic.kafka.get(name).and_then(|text| text.parse().ok()).unwrap_or(i64::MAX)
+            topic
+                .kafka
+                .get(name)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(i64::MAX)
         };
         Rules {
             topic: topic.id,
@@ -116,7 +127,11 @@ fn prepare(
     let now_ms = context.broker.now().millis();
     let refused_all = if !(-1..=1).contains(&request.acks) {
         Some(ResponseError::InvalidRequiredAcks)
-    } else if request.transactional_id.as_ref().is_some_and(|id| !id.is_empty()) {
+    } else if request
+        .transactional_id
+        .as_ref()
+        .is_some_and(|id| !id.is_empty())
+    {
         Some(ResponseError::TransactionalIdAuthorizationFailed)
     } else {
         None
@@ -138,7 +153,10 @@ fn prepare(
                     Ok(batch) => {
                         batches.push(batch);
                         let log_append_time = if rules.log_append_time { now_ms } else { -1 };
-                        Checked::Sent { append: batches.len() - 1, log_append_time }
+                        Checked::Sent {
+                            append: batches.len() - 1,
+                            log_append_time,
+                        }
                     }
                 },
             };
@@ -156,7 +174,9 @@ fn rules(context: &Context, call: &Call, sent: &TopicProduceData) -> Result<Rule
             topic.map(Rules::of).ok_or(ResponseError::UnknownTopicId)
         } else {
             let topic = view.engine.topics.named(&sent.name);
-            topic.map(Rules::of).ok_or(ResponseError::UnknownTopicOrPartition)
+            topic
+                .map(Rules::of)
+                .ok_or(ResponseError::UnknownTopicOrPartition)
         }
     })
 }
@@ -194,7 +214,14 @@ fn check(
             dedup = keys.dedup.iter().map(hash).collect();
         }
     }
-    Ok(ProduceBatch { topic: rules.topic, partition, bytes, header, lanes, dedup })
+    Ok(ProduceBatch {
+        topic: rules.topic,
+        partition,
+        bytes,
+        header,
+        lanes,
+        dedup,
+    })
 }
 
 fn refusal_of(error: &batch::BatchError) -> Refused {
@@ -244,7 +271,9 @@ fn check_time(rules: &Rules, header: &BatchHeader, now_ms: i64) -> Result<(), Re
 }
 
 fn check_keys(batch: &DecodedBatch) -> Result<(), Refused> {
-    let keyless = (0i32..).zip(batch.iter()).filter(|(_, record)| record.key.is_none());
+    let keyless = (0i32..)
+        .zip(batch.iter())
+        .filter(|(_, record)| record.key.is_none());
     let records: Vec<(i32, String)> = keyless
         .map(|(index, _)| (index, "a compacted topic needs a key".to_string()))
         .collect();
@@ -299,14 +328,24 @@ async fn finish(
         );
     }
     if acks == 0 {
-        return if failed { Reply::Close("a produce without acks failed") } else { Reply::Silent };
+        return if failed {
+            Reply::Close("a produce without acks failed")
+        } else {
+            Reply::Silent
+        };
     }
     if call.version >= 10 && failure == Some(ResponseError::NotLeaderOrFollower) {
         leader = name_leader(&context, &mut responses);
     }
     let mut response = ProduceResponse::default().with_responses(responses);
     response.node_endpoints.extend(leader);
-    dispatch::reply(call.api, call.version, call.correlation_id, &response, failed)
+    dispatch::reply(
+        call.api,
+        call.version,
+        call.correlation_id,
+        &response,
+        failed,
+    )
 }
 
 fn render(
@@ -321,7 +360,10 @@ fn render(
         .with_log_append_time_ms(-1)
         .with_log_start_offset(-1);
     match checked {
-        Checked::Sent { append, log_append_time } => match appended.get(append) {
+        Checked::Sent {
+            append,
+            log_append_time,
+        } => match appended.get(append) {
             Some(Ok(done)) => row
                 .with_base_offset(wire_offset(done.base_offset))
                 .with_log_start_offset(wire_offset(done.log_start))

@@ -39,7 +39,7 @@ pub(crate) fn of_reject(reject: &Reject) -> ResponseError {
         // Kafka has no code for a full queue; this one is final and carries our text.
         Reject::QueueFull => E::PolicyViolation,
         Reject::UnknownDeadLetter | Reject::UnknownTimer => E::ResourceNotFound,
-        Reject::Duplicate => E::InvalidRecord,
+        Reject::Duplicate | Reject::Malformed => E::InvalidRecord,
     }
 }
 

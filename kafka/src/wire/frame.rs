@@ -26,7 +26,11 @@ pub(crate) struct FrameReader<R> {
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(socket: R, frame_max: usize) -> FrameReader<R> {
-        FrameReader { socket, buffer: BytesMut::new(), frame_max }
+        FrameReader {
+            socket,
+            buffer: BytesMut::new(),
+            frame_max,
+        }
     }
 
     /// The next frame without its length; `None` when the peer closed between frames. Safe to
@@ -45,7 +49,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.reserve(wanted);
             if self.socket.read_buf(&mut self.buffer).await? == 0 {
                 let clean = self.buffer.is_empty();
-                return if clean { Ok(None) } else { Err(FrameError::CutShort) };
+                return if clean {
+                    Ok(None)
+                } else {
+                    Err(FrameError::CutShort)
+                };
             }
         }
     }
@@ -56,7 +64,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 
     fn length(&self) -> Result<Option<usize>, FrameError> {
-        let Some(prefix) = self.buffer.first_chunk::<4>() else { return Ok(None) };
+        let Some(prefix) = self.buffer.first_chunk::<4>() else {
+            return Ok(None);
+        };
         let length = i32::from_be_bytes(*prefix);
         match usize::try_from(length) {
             Ok(length) if length <= self.frame_max => Ok(Some(length)),
@@ -111,6 +121,9 @@ mod tests {
             let read = read_all(&prefix.to_be_bytes(), 1000).await;
             assert!(matches!(read, Err(FrameError::Length(n)) if n == prefix));
         }
-        assert!(matches!(read_all(&[0, 0, 0, 9, 1], 1000).await, Err(FrameError::CutShort)));
+        assert!(matches!(
+            read_all(&[0, 0, 0, 9, 1], 1000).await,
+            Err(FrameError::CutShort)
+        ));
     }
 }

@@ -42,9 +42,14 @@ impl Put<'_> {
 
     pub(crate) fn string(&mut self, text: &str) {
         if self.flexible {
-            self.varint(u32::try_from(text.len()).unwrap_or(u32::MAX).saturating_add(1));
+            self.varint(
+                u32::try_from(text.len())
+                    .unwrap_or(u32::MAX)
+                    .saturating_add(1),
+            );
         } else {
-            self.out.put_i16(i16::try_from(text.len()).unwrap_or(i16::MAX));
+            self.out
+                .put_i16(i16::try_from(text.len()).unwrap_or(i16::MAX));
         }
         self.out.put_slice(text.as_bytes());
     }
