@@ -55,7 +55,12 @@ impl Served {
         let task = tokio::spawn(serve(listener, door, config, async move {
             let _ = stopped.await;
         }));
-        Served { broker, address, stop: Some(stop), task }
+        Served {
+            broker,
+            address,
+            stop: Some(stop),
+            task,
+        }
     }
 
     /// Stops the listener and waits for it.
@@ -69,7 +74,10 @@ impl Served {
     /// Sends a request on a connection of its own.
     pub async fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> Answer {
         let socket = TcpStream::connect(self.address).await.unwrap();
-        let mut socket = Connection { socket, rest: Vec::new() };
+        let mut socket = Connection {
+            socket,
+            rest: Vec::new(),
+        };
         socket.send(method, path, kind, body).await
     }
 
@@ -82,13 +90,21 @@ impl Served {
     }
 
     pub async fn post(&self, path: &str, body: Value) -> Answer {
-        self.send("POST", path, "application/json", body.to_string().as_bytes()).await
+        self.send(
+            "POST",
+            path,
+            "application/json",
+            body.to_string().as_bytes(),
+        )
+        .await
     }
 
     pub async fn push(&self, queue: &str, lane: &str, payload: Value, txn: &str) -> Value {
         let item = serde_json::json!({"queue": queue, "partition": lane, "payload": payload,
             "transactionId": txn});
-        let answer = self.post("/api/v1/push", serde_json::json!({"items": [item]})).await;
+        let answer = self
+            .post("/api/v1/push", serde_json::json!({"items": [item]}))
+            .await;
         assert_eq!(answer.status, 201, "{}", answer.text());
         answer.json()[0].clone()
     }
@@ -103,7 +119,10 @@ pub struct Connection {
 impl Connection {
     pub async fn open(served: &Served) -> Connection {
         let socket = TcpStream::connect(served.address).await.unwrap();
-        Connection { socket, rest: Vec::new() }
+        Connection {
+            socket,
+            rest: Vec::new(),
+        }
     }
 
     pub async fn write(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) {
@@ -121,7 +140,9 @@ impl Connection {
 
     pub async fn read(&mut self) -> Answer {
         let reading = self.read_answer();
-        tokio::time::timeout(Duration::from_secs(20), reading).await.expect("an answer in time")
+        tokio::time::timeout(Duration::from_secs(20), reading)
+            .await
+            .expect("an answer in time")
     }
 
     pub async fn send(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> Answer {
@@ -132,13 +153,21 @@ impl Connection {
     async fn more(&mut self) {
         let mut chunk = vec![0; 65_536];
         let read = self.socket.read(&mut chunk).await.unwrap();
-        assert!(read > 0, "the connection was closed: {:?}", String::from_utf8_lossy(&self.rest));
+        assert!(
+            read > 0,
+            "the connection was closed: {:?}",
+            String::from_utf8_lossy(&self.rest)
+        );
         self.rest.extend_from_slice(&chunk[..read]);
     }
 
     async fn read_answer(&mut self) -> Answer {
         let end = loop {
-            if let Some(end) = self.rest.windows(4).position(|window| window == b"\r\n\r\n") {
+            if let Some(end) = self
+                .rest
+                .windows(4)
+                .position(|window| window == b"\r\n\r\n")
+            {
                 break end;
             }
             self.more().await;
@@ -146,16 +175,29 @@ impl Connection {
         let head = String::from_utf8(self.rest[..end].to_vec()).unwrap();
         self.rest.drain(..end + 4);
         let mut lines = head.lines();
-        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let status = lines
+            .next()
+            .unwrap()
+            .split(' ')
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap();
         let headers: HashMap<String, String> = lines
             .filter_map(|line| line.split_once(": "))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
             .collect();
-        let len: usize = headers.get("content-length").map_or(0, |len| len.parse().unwrap());
+        let len: usize = headers
+            .get("content-length")
+            .map_or(0, |len| len.parse().unwrap());
         while self.rest.len() < len {
             self.more().await;
         }
         let body = self.rest.drain(..len).collect();
-        Answer { status, headers, body }
+        Answer {
+            status,
+            headers,
+            body,
+        }
     }
 }

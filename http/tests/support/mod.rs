@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queen_engine::{Effects, Engine};
 use queen_engine::batch::DecodedBatch;
 use queen_engine::command::{AppendBatch, Command, Transaction};
 use queen_engine::entry::{Entry, EntryBuilder, slice};
@@ -23,6 +22,7 @@ use queen_engine::outcome::{Appended, Outcome, Reject, Rollback};
 use queen_engine::port::*;
 use queen_engine::schedule::build::{BatchPlan, Landing, route};
 use queen_engine::schedule::{Ask, Plan, Scheduler};
+use queen_engine::{Effects, Engine};
 use tokio::sync::watch;
 
 struct State {
@@ -71,6 +71,11 @@ impl Local {
         self.version.send_modify(|version| *version += 1);
     }
 
+    /// Loses every stored record, as a damaged disk would.
+    pub fn lose_log(&self) {
+        self.lock().log.clear();
+    }
+
     pub fn fail_with(&self, failure: Option<Failure>) {
         *self.failure.lock().unwrap() = failure;
     }
@@ -110,8 +115,13 @@ impl Local {
         state.log.insert(at, payload.clone());
         let entry = Entry::decode(payload).unwrap();
         let mut effects = Effects::default();
-        let outcomes = state.engine.apply(at, 1, &entry, &mut state.index, &mut effects);
-        let view = View { engine: &state.engine, index: &state.index };
+        let outcomes = state
+            .engine
+            .apply(at, 1, &entry, &mut state.index, &mut effects);
+        let view = View {
+            engine: &state.engine,
+            index: &state.index,
+        };
         state.scheduler.note(view, now, &effects);
         drop(guard);
         self.version.send_modify(|version| *version += 1);
@@ -131,7 +141,10 @@ impl Local {
         items: &[PushItem],
         builder: &mut EntryBuilder,
     ) -> (Vec<AppendBatch>, Vec<Result<Landing, Reject>>) {
-        let view = View { engine: &state.engine, index: &state.index };
+        let view = View {
+            engine: &state.engine,
+            index: &state.index,
+        };
         let mut plan = BatchPlan::new(now.millis());
         let landings = items
             .iter()
@@ -206,8 +219,12 @@ impl Local {
                 timers: done.timers,
             }),
             Outcome::RolledBack(Rollback::Duplicate { batch, record }) => {
-                let push = landings.iter().position(|l| l.batch == batch && l.record == record);
-                Err(BundleRollback::Duplicate { push: push.unwrap() })
+                let push = landings
+                    .iter()
+                    .position(|l| l.batch == batch && l.record == record);
+                Err(BundleRollback::Duplicate {
+                    push: push.unwrap(),
+                })
             }
             Outcome::RolledBack(rollback) => Err(BundleRollback::Other(rollback)),
             other => panic!("{other:?}"),
@@ -228,7 +245,10 @@ impl Local {
                     default_partitions: 4,
                     deadline: TimeUs(i64::MAX),
                 };
-                let view = View { engine: &state.engine, index: &state.index };
+                let view = View {
+                    engine: &state.engine,
+                    index: &state.index,
+                };
                 state.scheduler.plan(view, ask, pop)
             };
             match plan {
@@ -240,7 +260,10 @@ impl Local {
                     let outcome = self.one(Command::Claim((*claim).clone()));
                     let mut guard = self.lock();
                     let state = &mut *guard;
-                    let view = View { engine: &state.engine, index: &state.index };
+                    let view = View {
+                        engine: &state.engine,
+                        index: &state.index,
+                    };
                     let applied = matches!(outcome, Outcome::Claimed(_));
                     state.scheduler.settled(view, now, &claim, applied);
                     if let Outcome::Claimed(claimed) = outcome
@@ -282,7 +305,10 @@ impl Broker for Door {
 
     fn view(&self, look: &mut dyn FnMut(View<'_>)) {
         let state = self.0.lock();
-        look(View { engine: &state.engine, index: &state.index });
+        look(View {
+            engine: &state.engine,
+            index: &state.index,
+        });
     }
 
     fn read(&self, at: BatchRef) -> Result<Bytes, Failure> {
@@ -292,7 +318,9 @@ impl Broker for Door {
     fn decoded(&self, at: BatchRef) -> Result<Arc<DecodedBatch>, Failure> {
         let bytes = self.0.read(at)?;
         let decoded = DecodedBatch::decode(bytes, 1 << 27);
-        decoded.map(Arc::new).map_err(|error| Failure::Storage(error.to_string()))
+        decoded
+            .map(Arc::new)
+            .map_err(|error| Failure::Storage(error.to_string()))
     }
 
     fn appended(&self, _: &[TopicId]) -> BoxFuture<()> {
@@ -335,7 +363,11 @@ impl Broker for Door {
         Box::pin(async move { answer })
     }
 
-    fn replay(&self, id: u64, copy: PushItem) -> BoxFuture<Result<Result<Pushed, Reject>, Failure>> {
+    fn replay(
+        &self,
+        id: u64,
+        copy: PushItem,
+    ) -> BoxFuture<Result<Result<Pushed, Reject>, Failure>> {
         let now = self.0.now();
         let answer = self.0.check().map(|()| {
             let items = [copy];
@@ -351,7 +383,9 @@ impl Broker for Door {
                 .remove(0);
             match outcome {
                 Outcome::Appended(appended) => {
-                    Ok(self.0.pushed(&appended, &landing.unwrap().unwrap(), &items[0]))
+                    Ok(self
+                        .0
+                        .pushed(&appended, &landing.unwrap().unwrap(), &items[0]))
                 }
                 Outcome::Rejected(reject) => Err(reject),
                 other => panic!("{other:?}"),
@@ -374,7 +408,10 @@ impl Broker for Door {
                 }
                 if pop.wait_ms == 0 || tokio::time::Instant::now() >= deadline {
                     let state = broker.lock();
-                    let view = View { engine: &state.engine, index: &state.index };
+                    let view = View {
+                        engine: &state.engine,
+                        index: &state.index,
+                    };
                     return Ok(Scheduler::empty_answer(view, &pop));
                 }
                 tokio::select! {
@@ -391,7 +428,11 @@ impl Broker for Door {
         let mut topics: Vec<TopicId> = answer.claims.iter().map(|claim| claim.topic).collect();
         topics.dedup();
         for topic in topics {
-            self.0.one(Command::Unclaim { topic, group: group.clone(), lease });
+            self.0.one(Command::Unclaim {
+                topic,
+                group: group.clone(),
+                lease,
+            });
         }
     }
 
