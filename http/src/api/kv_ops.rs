@@ -386,7 +386,8 @@ pub fn add_loss(body: &mut Map<String, Value>, loss: &KvLoss, failed_index: usiz
     body.insert("kvReason".to_owned(), json!(reason_word(loss.reason)));
     let (version, value) = match &loss.row {
         Some(row) => (json!(row.version), parse_value(&row.value)),
-        None => (Value::Null, Value::Null),
+        // An absent key has version 0, as in `expect`.
+        None => (json!(0), Value::Null),
     };
     body.insert("version".to_owned(), version);
     body.insert("value".to_owned(), value);
@@ -543,7 +544,7 @@ fn write_held(out: &mut Vec<u8>, named: &NamedOp, row: Option<&KvRow>) {
             out.extend_from_slice(b",\"version\":");
             json::write_number(out, row.version);
         }
-        None => out.extend_from_slice(b",\"value\":null,\"version\":null"),
+        None => out.extend_from_slice(b",\"value\":null,\"version\":0"),
     }
 }
 
@@ -697,6 +698,11 @@ mod tests {
             (&lost["reason"], &lost["value"]["a"]),
             (&json!("version"), &json!(1))
         );
+        let absent = KvResult::Lost {
+            reason: KvReason::Absent,
+            row: None,
+        };
+        assert_eq!(shown(check, &absent)["version"], 0);
         let get = r#"{"op":"get","ns":"n","key":"k"}"#;
         assert_eq!(shown(get, &KvResult::Row(None))["found"], false);
         let found = shown(get, &KvResult::Row(Some(row.clone())));
