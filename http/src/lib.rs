@@ -23,7 +23,7 @@ mod shown;
 mod time;
 
 pub use api::push::{PushEntry, parse_push_body};
-pub use api::push_binary::parse_binary_push;
+pub use api::push_binary::{BinaryPush, parse_binary_push};
 pub use app::HttpConfig;
 pub use request::BodyError;
 pub use server::serve;

@@ -173,10 +173,13 @@ impl Scope {
     }
 }
 
+/// Number and append time by transaction id.
+type Ids = HashMap<String, (u64, TimeUs)>;
+
 /// Searches through lanes, each stretch read once per request.
 #[derive(Default)]
 struct Searches {
-    read: HashMap<(LaneId, u64, u64), HashMap<String, (u64, TimeUs)>>,
+    read: HashMap<(LaneId, u64, u64), Ids>,
 }
 
 impl Searches {
@@ -218,12 +221,12 @@ impl Searches {
         lane: LaneId,
         from: u64,
         to: u64,
-    ) -> Result<&HashMap<String, (u64, TimeUs)>, Failure> {
+    ) -> Result<&Ids, Failure> {
         use std::collections::hash_map::Entry;
         match self.read.entry((lane, from, to)) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
             Entry::Vacant(entry) => {
-                let mut ids = HashMap::new();
+                let mut ids = Ids::new();
                 for record in read_lane(broker, lane, from, to)? {
                     let Some(shown) = Shown::of(&record) else {
                         continue;

@@ -1,7 +1,9 @@
 //! `POST /api/v1/ack`, `/ack/batch` and `/lease/:id/extend` (http-api 5.5 to 5.7).
 
+use std::collections::HashMap;
+
 use queen_engine::command::{AckItem, AckStatus, Command};
-use queen_engine::ids::LeaseId;
+use queen_engine::ids::{LaneId, LeaseId};
 use queen_engine::message::{format_uuid, parse_uuid};
 use queen_engine::names;
 use queen_engine::outcome::{AckReject, AckResult, Outcome};
@@ -117,6 +119,7 @@ pub async fn prepare(app: &App, acks: &[Ack]) -> Result<Vec<Prepared>, Problem> 
     let resolved = resolve(broker, &addresses)
         .await
         .map_err(|failure| Problem::of(&failure))?;
+    let lowest = lowest_failed(acks, &resolved);
     let prepare = |(ack, resolved): (&Ack, Resolved)| -> Result<Prepared, Problem> {
         let found = match resolved {
             Resolved::Found(found) => found,
@@ -126,8 +129,14 @@ pub async fn prepare(app: &App, acks: &[Ack]) -> Result<Vec<Prepared>, Problem> 
         if ack.lease == Fence::Foreign {
             return Ok(Err(AckReject::LeaseLost));
         }
-        let payload = payload_for(broker, &found, ack.status);
-        let payload = payload.map_err(|failure| Problem::of(&failure))?;
+        let charged = ack.status != AckStatus::Failed
+            || lowest.get(&(found.lane, ack.group.as_str(), ack.lease.lease()))
+                == Some(&found.number);
+        let payload = if charged {
+            payload_for(broker, &found, ack.status).map_err(|failure| Problem::of(&failure))?
+        } else {
+            None
+        };
         Ok(Ok(AckItem {
             lane: found.lane,
             group: ack.group.clone(),
@@ -142,6 +151,22 @@ pub async fn prepare(app: &App, acks: &[Ack]) -> Result<Vec<Prepared>, Problem> 
         }))
     };
     acks.iter().zip(resolved).map(prepare).collect()
+}
+
+/// Acks are judged together by lane, group and lease.
+type Judged<'a> = (LaneId, &'a str, Option<LeaseId>);
+
+/// Per lane the only failed message that is charged, and so may be dead-lettered.
+fn lowest_failed<'a>(acks: &'a [Ack], resolved: &[Resolved]) -> HashMap<Judged<'a>, u64> {
+    let mut lowest = HashMap::new();
+    for (ack, resolved) in acks.iter().zip(resolved) {
+        if let (AckStatus::Failed, Resolved::Found(found)) = (ack.status, resolved) {
+            let key = (found.lane, ack.group.as_str(), ack.lease.lease());
+            let number = lowest.entry(key).or_insert(found.number);
+            *number = found.number.min(*number);
+        }
+    }
+    lowest
 }
 
 /// `POST /api/v1/ack`.
