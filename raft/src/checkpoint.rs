@@ -158,9 +158,10 @@ impl Checkpoints {
     pub fn finish(&self, state: &SharedState) {
         let last = {
             let state = state.read();
-            state.applied.filter(|at| at.index > self.figures.index()).map(|at| {
-                (at.index, image::parts(&state))
-            })
+            state
+                .applied
+                .filter(|at| at.index > self.figures.index())
+                .map(|at| (at.index, image::parts(&state)))
         };
         if let Some((index, parts)) = last {
             self.send(Task::Image { index, parts });
@@ -170,7 +171,9 @@ impl Checkpoints {
 
     /// Ends the writer when it has written what was cut.
     pub fn abandon(&self) {
-        let Some(writer) = self.writer.lock().take() else { return };
+        let Some(writer) = self.writer.lock().take() else {
+            return;
+        };
         self.send(Task::Stop);
         if writer.join().is_err() {
             tracing::warn!("checkpoint writer panicked");
@@ -192,7 +195,14 @@ pub struct Cutter {
 
 impl Cutter {
     pub fn new(checkpoints: Arc<Checkpoints>) -> Cutter {
-        Cutter { checkpoints, ends: VecDeque::new(), since_look: 0, room: 0, term: 0, since_image: 0 }
+        Cutter {
+            checkpoints,
+            ends: VecDeque::new(),
+            since_look: 0,
+            room: 0,
+            term: 0,
+            since_image: 0,
+        }
     }
 
     /// Before an entry of so many bytes is applied.
@@ -232,13 +242,19 @@ impl Cutter {
     /// After an entry was applied.
     pub fn after(&mut self, at: Position, state: &State) {
         let checkpoints = &self.checkpoints;
-        let due = checkpoints
-            .image_log_bytes_min
-            .max(checkpoints.figures.bytes().saturating_mul(limits::IMAGE_LOG_FACTOR));
+        let due = checkpoints.image_log_bytes_min.max(
+            checkpoints
+                .figures
+                .bytes()
+                .saturating_mul(limits::IMAGE_LOG_FACTOR),
+        );
         if self.since_image < due || checkpoints.busy.swap(true, Ordering::AcqRel) {
             return;
         }
         self.since_image = 0;
-        checkpoints.send(Task::Image { index: at.index, parts: image::parts(state) });
+        checkpoints.send(Task::Image {
+            index: at.index,
+            parts: image::parts(state),
+        });
     }
 }

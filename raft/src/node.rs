@@ -127,7 +127,10 @@ impl Inner {
     /// Queues a command nobody waits for.
     pub(crate) fn give_back(&self, command: Command) {
         let (reply, _) = oneshot::channel();
-        self.batcher.enter_now(Request::Command { command: Box::new(command), reply });
+        self.batcher.enter_now(Request::Command {
+            command: Box::new(command),
+            reply,
+        });
     }
 
     /// Fails unless this node leads and is up to date.
@@ -138,7 +141,9 @@ impl Inner {
         let role = self.replicator.role();
         match role.stopped {
             Some(_) => Err(Failure::Stopping),
-            None => Err(Failure::NotLeader { leader: role.leader.filter(|id| *id != self.node_id) }),
+            None => Err(Failure::NotLeader {
+                leader: role.leader.filter(|id| *id != self.node_id),
+            }),
         }
     }
 
@@ -189,8 +194,10 @@ impl Node {
     /// consensus runs; [`Node::ready`] tells when it serves.
     pub fn start(config: NodeConfig) -> Result<Arc<Node>, StartError> {
         let dir = config.data_dir.clone();
-        std::fs::create_dir_all(&dir).map_err(|source| {
-            StartError::File { what: "cannot create", path: dir.clone(), source }
+        std::fs::create_dir_all(&dir).map_err(|source| StartError::File {
+            what: "cannot create",
+            path: dir.clone(),
+            source,
         })?;
         let identity = Identity::open(&dir, config.node_id, ONLY_GROUP.0)?;
         let log_config = LogConfig {
@@ -281,8 +288,16 @@ impl Node {
 
     /// Stops: refuses new work, finishes what is in flight, writes a state image, closes the log.
     pub async fn shutdown(&self) {
-        let Some(stopping) = self.stopping.lock().await.take() else { return };
-        let Stopping { stop, raft, apply, checkpoints, log } = stopping;
+        let Some(stopping) = self.stopping.lock().await.take() else {
+            return;
+        };
+        let Stopping {
+            stop,
+            raft,
+            apply,
+            checkpoints,
+            log,
+        } = stopping;
         self.inner.batcher.stop();
         self.inner.leader.waiters.wake_all();
         let deadline = Instant::now() + limits::STOP_WAIT;
@@ -325,7 +340,10 @@ impl Node {
         put("parked_pops", inner.leader.waiters.parked() as f64);
         put("ready_lanes", inner.leader.ready_lanes() as f64);
         put("decoded_cache_bytes", inner.decoded.bytes() as f64);
-        put("clock_ahead_seconds", inner.clock.ahead_of_wall() as f64 / 1e6);
+        put(
+            "clock_ahead_seconds",
+            inner.clock.ahead_of_wall() as f64 / 1e6,
+        );
         if let Some(images) = &inner.images {
             put("image_index", images.index() as f64);
             put("image_bytes", images.bytes() as f64);
@@ -362,10 +380,24 @@ fn lay_ground(
     clock.start_after(state.read().engine.now());
     let leader = Leader::new(state.clone(), clock.clone());
     let cutter = checkpoints.clone().map(Cutter::new);
-    let watcher = NodeWatcher { leader: leader.clone(), cutter };
-    let (applier, apply) = Applier::start(state.clone(), watcher, config.fatal.clone())
-        .map_err(StartError::Thread)?;
-    Ok((Ground { config, identity, state, clock, leader, applier, checkpoints }, apply))
+    let watcher = NodeWatcher {
+        leader: leader.clone(),
+        cutter,
+    };
+    let (applier, apply) =
+        Applier::start(state.clone(), watcher, config.fatal.clone()).map_err(StartError::Thread)?;
+    Ok((
+        Ground {
+            config,
+            identity,
+            state,
+            clock,
+            leader,
+            applier,
+            checkpoints,
+        },
+        apply,
+    ))
 }
 
 /// Starts consensus on its own thread, then the proposer and the leader's chores beside it.
@@ -422,12 +454,29 @@ where
         Ok(inner) => inner?,
         Err(_) => return Err(StartError::Consensus("its thread panicked".to_string())),
     };
-    let stopping = Stopping { stop, raft, apply, checkpoints, log };
-    Ok(Arc::new(Node { inner, stopping: tokio::sync::Mutex::new(Some(stopping)) }))
+    let stopping = Stopping {
+        stop,
+        raft,
+        apply,
+        checkpoints,
+        log,
+    };
+    Ok(Arc::new(Node {
+        inner,
+        stopping: tokio::sync::Mutex::new(Some(stopping)),
+    }))
 }
 
 fn assemble(ground: Ground, replicator: Arc<dyn Replicator>) -> Arc<Inner> {
-    let Ground { config, identity, state, clock, leader, applier, checkpoints } = ground;
+    let Ground {
+        config,
+        identity,
+        state,
+        clock,
+        leader,
+        applier,
+        checkpoints,
+    } = ground;
     Arc::new(Inner {
         node_id: config.node_id,
         cluster_id: identity.cluster_text(),
