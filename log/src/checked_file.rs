@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! 0 magic 8 | 8 version u32 | 12 kind u32 | 16 tag u64 | 24 group u32 | 28 body crc u32
-//! 32 body length u64 | 40 header crc u32 | 44 zero
+//! 32 body length u64 | 40 zero | 60 header crc u32
 //! ```
 
 use std::io::{self, IoSlice};
@@ -21,7 +21,8 @@ use crate::storage::{Storage, write_all_at};
 const MAGIC: [u8; 8] = *b"QUEENSID";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
-const HEADER_USED_BYTES: usize = 44;
+/// The header's own checksum covers everything before it.
+const CRC_AT: usize = HEADER_BYTES - 4;
 
 /// What a file is for, so that one never passes for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +79,8 @@ fn replace(
     header[24..28].copy_from_slice(&label.group.to_le_bytes());
     header[28..32].copy_from_slice(&body_crc.finalize().to_le_bytes());
     header[32..40].copy_from_slice(&body_bytes.to_le_bytes());
-    let crc = crc32fast::hash(&header[..HEADER_USED_BYTES - 4]);
-    header[HEADER_USED_BYTES - 4..HEADER_USED_BYTES].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32fast::hash(&header[..CRC_AT]);
+    header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
 
     let file = match storage.create(temporary, HEADER_BYTES as u64 + body_bytes) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -144,7 +145,7 @@ fn verify(whole: &[u8], label: Label) -> Result<(), Unusable> {
     if header[0..8] != MAGIC {
         return Err(Unusable::Damaged("the magic number does not match"));
     }
-    if u32_at(header, HEADER_USED_BYTES - 4) != crc32fast::hash(&header[..HEADER_USED_BYTES - 4]) {
+    if u32_at(header, CRC_AT) != crc32fast::hash(&header[..CRC_AT]) {
         return Err(Unusable::Damaged("the header's checksum does not match"));
     }
     if u32_at(header, 8) != VERSION

@@ -192,8 +192,17 @@ impl Log {
 
     /// As [`Log::open`], on a given disk and with segments as small as a test likes.
     pub fn open_with(
+        config: LogConfig,
+        storage: Arc<dyn Storage>,
+    ) -> Result<(Log, Recovered), LogError> {
+        Log::open_hooked(config, storage, Box::new(|_| std::process::abort()))
+    }
+
+    /// As [`Log::open_with`], with the fatal hook in place before any thread runs.
+    pub fn open_hooked(
         mut config: LogConfig,
         storage: Arc<dyn Storage>,
+        on_fatal: Box<dyn Fn(&LogError) + Send + Sync>,
     ) -> Result<(Log, Recovered), LogError> {
         config.segment_bytes = config.segment_bytes.next_multiple_of(4096);
         if !(limits::SEGMENT_BYTES_MIN_TEST..=limits::SEGMENT_BYTES_MAX)
@@ -258,7 +267,7 @@ impl Log {
             counters: Counters::default(),
             is_failed: AtomicBool::new(false),
             failure: Mutex::new(None),
-            on_fatal: Mutex::new(Arc::new(Box::new(|_| std::process::abort()))),
+            on_fatal: Mutex::new(Arc::new(on_fatal)),
             config,
             segments_dir,
             images_dir,

@@ -45,6 +45,8 @@ impl Log {
         shared.submit_and_wait(|reply| Op::Flush { reply })?;
         let _files = shared.files.lock();
         let mut writer = shared.writer.lock();
+        // The seal at the cut vouches for the frames before it, with or without fsync per append.
+        writer.sync(shared).inspect_err(|cause| shared.fail(cause))?;
         let result = shared.drop_after(&mut plan, &mut writer, index);
         shared.settle(&mut plan, &mut writer, index + 1);
         result?;
@@ -82,6 +84,10 @@ impl Log {
                 let first = front.first_index;
                 table.first_index = first;
                 table.terms.cut_before(first);
+                if table.last.is_some_and(|(_, last)| last < first) {
+                    table.last = None;
+                    table.terms.0.clear();
+                }
             }
         }
     }
@@ -194,8 +200,11 @@ impl Shared {
             *entry = cut;
         }
         self.forget_sidecars(no);
+        // A sealed segment may have been cut before, with frames behind its end still in readers'
+        // hands; only the end of an open one is the end of all that was ever written.
         let unused = written.next_multiple_of(4096);
-        if unused < entry.file.size
+        if !entry.sealed
+            && unused < entry.file.size
             && let Err(error) = entry.file.file.release(unused, entry.file.size)
         {
             debug!(file = %entry.file.path.display(), %error, "unused space not given back");

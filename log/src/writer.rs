@@ -315,7 +315,8 @@ impl Writer {
         Ok(())
     }
 
-    fn sync(&mut self, shared: &Shared) -> Result<(), LogError> {
+    /// Makes everything written durable.
+    pub fn sync(&mut self, shared: &Shared) -> Result<(), LogError> {
         let Some(current) = &mut self.current else {
             return Ok(());
         };

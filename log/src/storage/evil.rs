@@ -91,6 +91,11 @@ impl EvilStorage {
         self.shared.state.lock().dead
     }
 
+    /// True while it is going to die.
+    pub fn is_armed(&self) -> bool {
+        self.shared.state.lock().fuse.is_some()
+    }
+
     /// Changes seen so far.
     pub fn changes(&self) -> u64 {
         self.shared.state.lock().changes

@@ -91,5 +91,9 @@ pub fn evil(dir: &Path) -> (EvilStorage, LogConfig) {
 }
 
 pub fn open_on(config: &LogConfig, disk: &EvilStorage) -> Result<(Log, Recovered), LogError> {
-    Log::open_with(config.clone(), std::sync::Arc::new(disk.clone()))
+    Log::open_hooked(
+        config.clone(),
+        std::sync::Arc::new(disk.clone()),
+        Box::new(|_| {}),
+    )
 }
