@@ -15,14 +15,21 @@ async fn a_thousand_pushes_share_few_flushes() {
     let pushes = (0..1000).map(|i| {
         let node = node.clone();
         tokio::spawn(async move {
-            push(&node, vec![item("q", &format!("lane-{}", i % 100), &format!("{i}"))]).await
+            push(
+                &node,
+                vec![item("q", &format!("lane-{}", i % 100), &format!("{i}"))],
+            )
+            .await
         })
     });
     let pushed = join_all(pushes).await;
     let fsyncs = figure(&node, "log_fsyncs") - before;
     assert!(fsyncs < 200.0, "{fsyncs} flushes for 1000 pushes");
-    let mut places: Vec<_> =
-        pushed.into_iter().map(|one| one.unwrap()[0].clone()).map(|p| (p.lane, p.number)).collect();
+    let mut places: Vec<_> = pushed
+        .into_iter()
+        .map(|one| one.unwrap()[0].clone())
+        .map(|p| (p.lane, p.number))
+        .collect();
     places.sort();
     places.dedup();
     assert_eq!(places.len(), 1000);
@@ -35,14 +42,29 @@ async fn the_same_id_at_the_same_time_is_stored_once() {
     let pushes = (0..200).map(|i| {
         let node = node.clone();
         tokio::spawn(async move {
-            push(&node, vec![item_with_id("q", "a", "x", &format!("id-{}", i % 5))]).await
+            push(
+                &node,
+                vec![item_with_id("q", "a", "x", &format!("id-{}", i % 5))],
+            )
+            .await
         })
     });
-    let pushed: Vec<_> = join_all(pushes).await.into_iter().map(|one| one.unwrap()).collect();
+    let pushed: Vec<_> = join_all(pushes)
+        .await
+        .into_iter()
+        .map(|one| one.unwrap())
+        .collect();
     let originals = pushed.iter().filter(|one| !one[0].duplicate).count();
     assert_eq!(originals, 5);
     let stored = query(&*node, |view| {
-        view.engine.topics.named("q").unwrap().partitions.iter().map(|p| p.next_offset).sum::<u64>()
+        view.engine
+            .topics
+            .named("q")
+            .unwrap()
+            .partitions
+            .iter()
+            .map(|p| p.next_offset)
+            .sum::<u64>()
     });
     assert_eq!(stored, 5, "duplicates do not enter the log");
     node.shutdown().await;
@@ -79,7 +101,11 @@ async fn every_pushed_message_is_popped_once() {
         })
         .collect();
     for i in 0..500 {
-        push(&node, vec![item("q", &format!("lane-{}", i % 37), &format!("{i}"))]).await;
+        push(
+            &node,
+            vec![item("q", &format!("lane-{}", i % 37), &format!("{i}"))],
+        )
+        .await;
     }
     let mut got = Vec::new();
     for worker in workers {

@@ -22,7 +22,10 @@ async fn a_parked_pop_wakes_at_the_push() {
     push(&node, vec![item("q", "a", "1")]).await;
     let answer = timeout(PATIENCE, waiting).await.unwrap().unwrap();
     assert_eq!(payloads(&node, &answer), ["1"]);
-    assert!(started.elapsed() < Duration::from_secs(10), "woken, not timed out");
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "woken, not timed out"
+    );
     assert_eq!(figure(&node, "parked_pops"), 0.0);
     node.shutdown().await;
 }
@@ -113,7 +116,11 @@ async fn a_timer_fires() {
             producer_sub: None,
         },
     };
-    node.submit(Command::Timers { ops: vec![schedule] }).await.unwrap();
+    node.submit(Command::Timers {
+        ops: vec![schedule],
+    })
+    .await
+    .unwrap();
     let answer = pop(&node, "q", "g", 10_000).await;
     assert_eq!(payloads(&node, &answer), ["\"later\""]);
     eventually("the timer is gone", || figure(&node, "timers") == 0.0).await;

@@ -26,7 +26,10 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, tempfile::TempDir> for Builder 
         &self,
     ) -> Result<(tempfile::TempDir, LogStore, Machine), StorageError<TypeConfig>> {
         let dir = tempfile::tempdir().unwrap();
-        let config = LogConfig { segment_bytes: 1 << 20, ..LogConfig::new(dir.path(), 1) };
+        let config = LogConfig {
+            segment_bytes: 1 << 20,
+            ..LogConfig::new(dir.path(), 1)
+        };
         let (log, recovered) = Log::open(config).unwrap();
         let store = LogStore::new(Arc::new(log), recovered.vote.as_deref()).unwrap();
         let fatal = Fatal::new(|reason| panic!("{reason}"));
@@ -38,6 +41,9 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, tempfile::TempDir> for Builder 
 
 #[test]
 fn upstream_storage_suite() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(Suite::test_all(Builder)).unwrap();
 }
