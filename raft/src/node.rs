@@ -239,6 +239,7 @@ impl Node {
             applier: ground.applier.clone(),
             image,
             identity,
+            fatal: ground.config.fatal.clone(),
         };
         let consensus = move || async move {
             let consensus = consensus::start(foundation).await?;
@@ -372,6 +373,26 @@ impl Node {
     }
 }
 
+/// Resolves when one of the tasks panics; a task that just ends is no matter.
+async fn first_panic(
+    chores: &mut tokio::task::JoinHandle<()>,
+    proposing: &mut tokio::task::JoinHandle<()>,
+    reclaiming: &mut tokio::task::JoinHandle<()>,
+) {
+    let (chores, proposing, reclaiming) = (panics(chores), panics(proposing), panics(reclaiming));
+    tokio::select! {
+        () = chores => {}
+        () = proposing => {}
+        () = reclaiming => {}
+    }
+}
+
+async fn panics(task: &mut tokio::task::JoinHandle<()>) {
+    if !task.await.is_err_and(|error| error.is_panic()) {
+        std::future::pending::<()>().await;
+    }
+}
+
 fn join(thread: JoinHandle<()>, name: &str) {
     if thread.join().is_err() {
         tracing::warn!(name, "thread panicked");
@@ -441,6 +462,7 @@ where
                         return;
                     }
                 };
+                let fatal = ground.config.fatal.clone();
                 let inner = assemble(ground, replicator);
                 let proposer = Proposer {
                     replicator: inner.replicator.clone(),
@@ -448,12 +470,18 @@ where
                     clock: inner.clock.clone(),
                     default_partitions: inner.default_partitions,
                 };
-                let chores = tokio::spawn(driver::run(inner.clone()));
-                let reclaiming = tokio::spawn(reclaim::run(inner.clone()));
-                let proposing = tokio::spawn(inner.batcher.clone().run(proposer));
+                let mut chores = tokio::spawn(driver::run(inner.clone()));
+                let mut reclaiming = tokio::spawn(reclaim::run(inner.clone()));
+                let mut proposing = tokio::spawn(inner.batcher.clone().run(proposer));
                 let _ = started.send(Ok(inner));
-                // A node that is dropped stops as one that is told to.
-                let _ = stopped.await;
+                // A task that panics leaves a node that looks alive and is not.
+                tokio::select! {
+                    // A node that is dropped stops as one that is told to.
+                    _ = stopped => {}
+                    () = first_panic(&mut chores, &mut proposing, &mut reclaiming) => {
+                        fatal.stop("a task of the node panicked");
+                    }
+                }
                 chores.abort();
                 proposing.abort();
                 reclaiming.abort();

@@ -116,3 +116,17 @@ async fn every_pushed_message_is_popped_once() {
     assert_eq!(numbers, (0..500).collect::<Vec<_>>());
     node.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_item_does_not_hold_its_id() {
+    let node = start_local().await;
+    let long = "x".repeat(500);
+    for _ in 0..3 {
+        let refused = node
+            .push(vec![item_with_id("q", &long, "1", "id")])
+            .await
+            .unwrap();
+        assert_eq!(refused[0], Err(queen_engine::outcome::Reject::NameTooLong));
+    }
+    node.shutdown().await;
+}
