@@ -31,6 +31,12 @@ async fn main() {
             .expect("start does not panic")
             .expect("the node starts");
         node.ready().await.expect("the node serves");
+        let cpu = cpu_seconds();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        println!(
+            "fsync {fsync:5} idle: {:.2} % of a core",
+            (cpu_seconds() - cpu) / 3.0 * 100.0
+        );
         for callers in [1, 16, 64, 256] {
             for kind in [Kind::Submit, Kind::Push] {
                 run(
@@ -106,4 +112,22 @@ async fn call(node: Arc<Node>, caller: usize, kind: Kind, until: Instant) -> Vec
         took.push(started.elapsed());
     }
     took
+}
+
+/// Processor time of this process so far, where the system tells.
+fn cpu_seconds() -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name in parentheses, user and system time are the 12th and 13th field.
+    let fields = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace();
+    let ticks: f64 = fields
+        .skip(11)
+        .take(2)
+        .filter_map(|text| text.parse::<f64>().ok())
+        .sum();
+    ticks / TICKS_PER_SECOND
 }

@@ -11,7 +11,7 @@ pub mod image;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -27,8 +27,6 @@ use crate::replicator::Position;
 
 /// Name of the record index's sidecar.
 const SIDECAR: &str = "index";
-/// Cuts that wait to be written; more make the apply thread wait.
-const TASKS_MAX: usize = 16;
 
 enum Task {
     Sidecar { segment: u64, bytes: Bytes },
@@ -39,7 +37,9 @@ enum Task {
 /// What the apply thread and the writer share.
 pub struct Checkpoints {
     log: Arc<Log>,
-    tasks: SyncSender<Task>,
+    /// Never blocks: the apply thread sends under the lock that the writer needs. Bounded all the
+    /// same: one image at a time, and a sidecar's bytes are those the index holds anyway.
+    tasks: Sender<Task>,
     writer: Mutex<Option<JoinHandle<()>>>,
     /// An image is being written.
     busy: AtomicBool,
@@ -84,7 +84,7 @@ impl Checkpoints {
         image_log_bytes_min: u64,
         segment_bytes: u64,
     ) -> std::io::Result<Arc<Checkpoints>> {
-        let (tasks, inbox) = sync_channel(TASKS_MAX);
+        let (tasks, inbox) = channel();
         let checkpoints = Arc::new(Checkpoints {
             log,
             tasks,
