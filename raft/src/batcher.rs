@@ -105,14 +105,16 @@ impl Queue {
             (&mut self.urgent, urgent_max),
             (&mut self.bulk, limits::ENTRY_COMMANDS_MAX),
         ] {
+            let mut first = true;
             while let Some(next) = queue.front() {
                 let count = next.request.commands();
                 let fits = bytes.saturating_add(next.bytes) <= limits::ENTRY_BYTES_TARGET
                     && commands.saturating_add(count) <= commands_max;
-                // The first one always goes, however large.
-                if !fits && !taken.is_empty() {
+                // The first of each queue always goes, however large: acks must not starve pushes.
+                if !fits && !first {
                     break;
                 }
+                first = false;
                 bytes = bytes.saturating_add(next.bytes);
                 commands = commands.saturating_add(count);
                 taken.extend(queue.pop_front());

@@ -10,6 +10,7 @@ mod types;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver;
@@ -25,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::apply::Applier;
-use crate::error::StartError;
+use crate::error::{Fatal, StartError};
 use crate::identity::Identity;
 use crate::replicator::{
     GroupId, Member, Position, Proposal, Refusal, Replicator, Role, Ticket, Verdict,
@@ -48,6 +49,8 @@ pub struct Consensus {
     disk: RwLock<Option<Disk>>,
     roles: watch::Receiver<Role>,
     follow: Mutex<Option<JoinHandle<()>>>,
+    /// It was told to stop.
+    stopping: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
@@ -65,6 +68,8 @@ pub struct Foundation {
     /// The image the state was loaded from.
     pub image: Option<Bytes>,
     pub identity: Identity,
+    /// Called when openraft ends by itself.
+    pub fatal: Fatal,
 }
 
 /// openraft.md section 5 and engine.md 3.5 say why.
@@ -93,6 +98,7 @@ pub async fn start(foundation: Foundation) -> Result<Arc<Consensus>, StartError>
         applier,
         image,
         identity,
+        fatal,
     } = foundation;
     let fail = |error: &dyn std::fmt::Display| StartError::Consensus(error.to_string());
     let store = LogStore::new(log.clone(), vote.as_deref()).map_err(|error| fail(&error))?;
@@ -126,8 +132,9 @@ pub async fn start(foundation: Foundation) -> Result<Arc<Consensus>, StartError>
         .elect(false)
         .await
         .map_err(|error| fail(&error))?;
+    let stopping = Arc::new(AtomicBool::new(false));
     let (sender, roles) = watch::channel(Role::default());
-    let follow = tokio::spawn(follow(raft.clone(), sender));
+    let follow = tokio::spawn(follow(raft.clone(), sender, stopping.clone(), fatal));
     let group = GroupId(identity.group);
     let follow = Mutex::new(Some(follow));
     let disk = RwLock::new(Some(Disk { log, store }));
@@ -137,6 +144,7 @@ pub async fn start(foundation: Foundation) -> Result<Arc<Consensus>, StartError>
         disk,
         roles,
         follow,
+        stopping,
     }))
 }
 
@@ -162,8 +170,14 @@ fn check_members(raft: &OurRaft, id: u64, generation: u64) -> Result<(), StartEr
     }
 }
 
-/// Turns openraft's metrics into roles until openraft ends.
-async fn follow(raft: OurRaft, roles: watch::Sender<Role>) {
+/// Turns openraft's metrics into roles until openraft ends. Ending by itself is final: a node that
+/// neither leads nor follows must not look alive.
+async fn follow(
+    raft: OurRaft,
+    roles: watch::Sender<Role>,
+    stopping: Arc<AtomicBool>,
+    fatal: Fatal,
+) {
     let mut metrics = raft.server_metrics();
     loop {
         let role = {
@@ -191,6 +205,13 @@ async fn follow(raft: OurRaft, roles: watch::Sender<Role>) {
         role.is_leader = false;
         role.stopped = Some("consensus has ended".to_string());
     });
+    if !stopping.load(Ordering::SeqCst) {
+        let why = match &raft.metrics().borrow_watched().running_state {
+            Ok(()) => "it gave no reason".to_string(),
+            Err(why) => why.to_string(),
+        };
+        fatal.stop(&format!("consensus has ended: {why}"));
+    }
 }
 
 fn refusal(forward: &ForwardToLeader<TypeConfig>) -> Refusal {
@@ -327,10 +348,16 @@ impl Replicator for Consensus {
             let Some(Disk { log, mut store }) = disk else {
                 return;
             };
-            let Some(term) = log.term_of(through) else {
+            // Only whole segments go, and openraft must not miss more than what is gone.
+            let ends = log.segments().into_iter().filter(|segment| segment.sealed);
+            let last = ends
+                .filter_map(|end| end.last_index)
+                .take_while(|at| *at <= through)
+                .last();
+            let Some((last, term)) = last.and_then(|last| Some((last, log.term_of(last)?))) else {
                 return;
             };
-            if let Err(error) = store.purge(codec::log_id(term, through)).await {
+            if let Err(error) = store.purge(codec::log_id(term, last)).await {
                 tracing::warn!(through, %error, "log not purged");
             }
         })
@@ -359,6 +386,7 @@ impl Replicator for Consensus {
     fn stop(&self) -> BoxFuture<()> {
         let raft = self.raft.clone();
         let follow = self.follow.lock().take();
+        self.stopping.store(true, Ordering::SeqCst);
         drop(self.disk.write().take());
         Box::pin(async move {
             if let Err(error) = raft.shutdown().await {

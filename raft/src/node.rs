@@ -15,7 +15,7 @@ use queen_engine::Effects;
 use queen_engine::command::Command;
 use queen_engine::ids::TimeUs;
 use queen_engine::port::{BrokerAddress, Failure, View};
-use queen_log::{Log, LogConfig};
+use queen_log::{Log, LogConfig, LogError, Recovered};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ use crate::identity::Identity;
 use crate::leader::Leader;
 use crate::local::LocalReplicator;
 use crate::replicator::{ONLY_GROUP, Position, Replicator};
-use crate::{driver, limits};
+use crate::{driver, limits, metrics, reclaim};
 
 /// How to run a node.
 #[derive(Clone, Debug)]
@@ -193,6 +193,14 @@ impl Node {
     /// Starts a node on its data directory. Blocks until the log and the state are recovered and
     /// consensus runs; [`Node::ready`] tells when it serves.
     pub fn start(config: NodeConfig) -> Result<Arc<Node>, StartError> {
+        Node::start_on(config, Log::open)
+    }
+
+    /// As [`Node::start`], with a log that `open` opens: on another disk, say.
+    pub fn start_on(
+        config: NodeConfig,
+        open: impl FnOnce(LogConfig) -> Result<(Log, Recovered), LogError>,
+    ) -> Result<Arc<Node>, StartError> {
         let dir = config.data_dir.clone();
         std::fs::create_dir_all(&dir).map_err(|source| StartError::File {
             what: "cannot create",
@@ -208,7 +216,7 @@ impl Node {
             ..LogConfig::new(dir.join("log"), identity.group)
         };
         let (log, recovered) =
-            Log::open(log_config).map_err(|error| StartError::Log(error.to_string()))?;
+            open(log_config).map_err(|error| StartError::Log(error.to_string()))?;
         let fatal = config.fatal.clone();
         log.on_fatal(Box::new(move |error| fatal.stop(&error.to_string())));
         let log = Arc::new(log);
@@ -231,6 +239,7 @@ impl Node {
             applier: ground.applier.clone(),
             image,
             identity,
+            fatal: ground.config.fatal.clone(),
         };
         let consensus = move || async move {
             let consensus = consensus::start(foundation).await?;
@@ -359,7 +368,28 @@ impl Node {
             put("applied_index", engine.applied() as f64);
             put("index_active_records", view.index.active_records() as f64);
         });
+        metrics::figures(&figures);
         figures
+    }
+}
+
+/// Resolves when one of the tasks panics; a task that just ends is no matter.
+async fn first_panic(
+    chores: &mut tokio::task::JoinHandle<()>,
+    proposing: &mut tokio::task::JoinHandle<()>,
+    reclaiming: &mut tokio::task::JoinHandle<()>,
+) {
+    let (chores, proposing, reclaiming) = (panics(chores), panics(proposing), panics(reclaiming));
+    tokio::select! {
+        () = chores => {}
+        () = proposing => {}
+        () = reclaiming => {}
+    }
+}
+
+async fn panics(task: &mut tokio::task::JoinHandle<()>) {
+    if !task.await.is_err_and(|error| error.is_panic()) {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -432,6 +462,7 @@ where
                         return;
                     }
                 };
+                let fatal = ground.config.fatal.clone();
                 let inner = assemble(ground, replicator);
                 let proposer = Proposer {
                     replicator: inner.replicator.clone(),
@@ -439,13 +470,21 @@ where
                     clock: inner.clock.clone(),
                     default_partitions: inner.default_partitions,
                 };
-                let chores = tokio::spawn(driver::run(inner.clone()));
-                let proposing = tokio::spawn(inner.batcher.clone().run(proposer));
+                let mut chores = tokio::spawn(driver::run(inner.clone()));
+                let mut reclaiming = tokio::spawn(reclaim::run(inner.clone()));
+                let mut proposing = tokio::spawn(inner.batcher.clone().run(proposer));
                 let _ = started.send(Ok(inner));
-                // A node that is dropped stops as one that is told to.
-                let _ = stopped.await;
+                // A task that panics leaves a node that looks alive and is not.
+                tokio::select! {
+                    // A node that is dropped stops as one that is told to.
+                    _ = stopped => {}
+                    () = first_panic(&mut chores, &mut proposing, &mut reclaiming) => {
+                        fatal.stop("a task of the node panicked");
+                    }
+                }
                 chores.abort();
                 proposing.abort();
+                reclaiming.abort();
             });
             runtime.shutdown_timeout(Duration::from_millis(200));
         })

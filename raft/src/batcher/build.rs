@@ -69,6 +69,8 @@ pub(super) fn build(proposer: &Proposer, taken: Vec<Queued>, shared: &Shared) ->
         queued.request.fail(Failure::Timeout);
     }
     if entry.is_empty() {
+        // An item may have been refused after its id was noted.
+        shared.queue.lock().forget(&ids);
         return None;
     }
     Some(Built {
