@@ -217,3 +217,26 @@ async fn what_is_no_request_closes_the_connection() {
         assert_eq!(client.receive_raw().await, None);
     }
 }
+
+#[test]
+fn the_documented_table_is_the_served_one() {
+    let page = include_str!("../../docs/protocol.md");
+    for api in queen_kafka::served_apis() {
+        let versions = match (api.min, api.max) {
+            (min, max) if min == max => min.to_string(),
+            (min, max) => format!("{min}-{max}"),
+        };
+        let listed = if api.listed_min == api.min {
+            String::new()
+        } else {
+            format!(" (listed from {})", api.listed_min)
+        };
+        let row = format!("| {} | {} | {versions}{listed} |", api.key, api.name);
+        assert!(page.contains(&row), "docs/protocol.md lacks: {row}");
+    }
+    let rows = page.lines().filter(|line| {
+        line.strip_prefix("| ")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    });
+    assert_eq!(rows.count(), queen_kafka::served_apis().len());
+}
