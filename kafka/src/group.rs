@@ -273,7 +273,7 @@ impl Coordinator {
                     None => return None,
                 }
             };
-            let Some(name) = name else { return None };
+            let name = name?;
             let group = self.groups.get(&name).map(|entry| entry.value().clone());
             let Some(group) = group else { continue };
             let dead = self.step(&name, &group, |g| {

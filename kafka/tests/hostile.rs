@@ -51,7 +51,7 @@ fn random_bodies_never_panic() {
             frame.extend_from_slice(&[0, 0, 0, 1, 0, 1, b'c', 0]);
             for _ in 0..chance.next() % 64 {
                 // Small numbers get further into a message than random ones.
-                let byte = if chance.next() % 3 == 0 {
+                let byte = if chance.next().is_multiple_of(3) {
                     chance.next() as u8
                 } else {
                     0

@@ -2,6 +2,7 @@
 
 use tokio::sync::oneshot::{self, Receiver, error::TryRecvError};
 
+use super::super::member::SyncAnswer;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -295,7 +296,7 @@ fn an_id_handed_out_and_not_used_does_not_hold_the_group() {
     let (mut script, a, b) = Script::stable();
     let mut newcomer = join_of("", None);
     newcomer.id_required = true;
-    let _ = script.join(&newcomer);
+    drop(script.join(&newcomer));
     let mut a_again = script.join(&join_of(&a, None));
     let _b_again = script.join(&join_of(&b, None));
     assert!(a_again.try_recv().is_err(), "the newcomer may still come");
