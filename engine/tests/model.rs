@@ -280,7 +280,7 @@ impl Run {
             } => self.ack(*run, statuses, *fenced),
             Step::Sleep { seconds } => self.world.sleep_ms(i64::from(*seconds) * 1000),
             Step::Restart => self.world.restart(),
-            Step::Seal => drop(self.world.index.seal()),
+            Step::Seal => self.world.seal(),
             Step::Unclaim { run } => self.unclaim(*run),
             Step::Housekeep => self.housekeep(),
             Step::Widen => {
@@ -470,7 +470,9 @@ impl Run {
         for h in same {
             let c = self.oracle.cursors.get_mut(&(h.group, h.lane)).unwrap();
             let now = self.world.now;
-            if c.lease.is_some_and(|(id, _, _, end)| id == h.lease && now < end) {
+            if c.lease
+                .is_some_and(|(id, _, _, end)| id == h.lease && now < end)
+            {
                 c.lease = None;
                 c.attempt = c.attempt.saturating_sub(1);
             }

@@ -27,7 +27,7 @@ impl Applying<'_> {
     pub(super) fn ack(&mut self, items: &[AckItem]) -> Vec<AckResult> {
         let mut results = vec![AckResult::default(); items.len()];
         for set in sets(items) {
-            match self.judge_set(items, &set) {
+            match self.judge_set(items, &set, true) {
                 Err(all) => {
                     for (at, result) in set.into_iter().zip(all) {
                         results[at] = result;
@@ -46,11 +46,13 @@ impl Applying<'_> {
         results
     }
 
-    /// The first item that would be refused, and why: what a transaction checks beforehand.
+    /// The first item that would be refused, and why: what a transaction checks beforehand. Here a
+    /// repeat under a released lease is refused, so that a bundle sent twice has one effect
+    /// (semantics TXN-23).
     pub(super) fn first_refused_ack(&self, items: &[AckItem]) -> Option<(usize, AckReject)> {
         let mut first: Option<(usize, AckReject)> = None;
         for set in sets(items) {
-            let results: Vec<(usize, AckResult)> = match self.judge_set(items, &set) {
+            let results: Vec<(usize, AckResult)> = match self.judge_set(items, &set, false) {
                 Err(all) => set.into_iter().zip(all).collect(),
                 Ok((judged, _)) => judged,
             };
@@ -72,6 +74,7 @@ impl Applying<'_> {
         &self,
         items: &[AckItem],
         set: &[usize],
+        answer_repeats: bool,
     ) -> Result<(Vec<(usize, AckResult)>, Option<Verdict>), Vec<AckResult>> {
         let first = &items[set[0]];
         let all = |reject| vec![rejected(reject); set.len()];
@@ -97,6 +100,7 @@ impl Applying<'_> {
                 let item = &items[*at];
                 state
                     .released(item.lane, id, item.number)
+                    .filter(|_| answer_repeats)
                     .unwrap_or(rejected(AckReject::LeaseLost))
             };
             return Err(set.iter().map(again).collect());

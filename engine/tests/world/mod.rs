@@ -20,6 +20,7 @@ pub struct World {
     pub index: RecordIndex,
     pub scheduler: Scheduler,
     pub log: Vec<Bytes>,
+    pub sealed: Vec<Bytes>,
     pub now: TimeUs,
     pub chance: u128,
     pub partitions: u32,
@@ -70,6 +71,7 @@ impl World {
             index: RecordIndex::new(),
             scheduler: Scheduler::new(),
             log: Vec::new(),
+            sealed: Vec::new(),
             now: TimeUs(1_700_000_000_000_000),
             chance: 1,
             partitions: 4,
@@ -250,10 +252,25 @@ impl World {
         }
     }
 
-    /// Replaces the state by its own image, as a restart does.
+    /// Seals the active part of the index, as happens at the end of a log segment.
+    pub fn seal(&mut self) {
+        if !self.index.active_is_empty() {
+            let bytes = self.index.seal();
+            self.index.replace_sealed(bytes.clone()).unwrap();
+            self.sealed.push(bytes);
+        }
+    }
+
+    /// Replaces state and index by their own images, as a restart does.
     pub fn restart(&mut self) {
         let image = self.engine.image().concat();
         self.engine = Engine::from_image(&image).unwrap();
+        let mut index = RecordIndex::new();
+        for bytes in &self.sealed {
+            index.load_sealed(bytes.clone()).unwrap();
+        }
+        index.load_active(self.index.active_bytes().into()).unwrap();
+        self.index = index;
         self.scheduler = Scheduler::new();
     }
 }

@@ -1,0 +1,9 @@
+//! Stub.
+#![allow(unused_variables, unused_imports)]
+use crate::app::App;
+use crate::problem::{Answer, Problem};
+use crate::request::Call;
+pub async fn push(app: &App, call: &Call) -> Answer {
+    Err(Problem::no_such_route())
+}
+pub fn parse_binary_push(b: &[u8]) {}
