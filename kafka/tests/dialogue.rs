@@ -570,3 +570,29 @@ async fn idle_connections_are_closed_but_not_waiting_ones() {
     assert_eq!(idle.receive_raw().await, None);
     assert_eq!(client.receive_raw().await, None);
 }
+
+#[tokio::test]
+async fn a_new_leader_sends_nobody_back_before_it_is_ready() {
+    let world = World::start().await;
+    let mut client = world.client().await;
+    create(&mut client, "t", &[]).await;
+    world
+        .broker
+        .ready
+        .store(false, std::sync::atomic::Ordering::Relaxed);
+    let response = client.call(12, &fetch(12, "t", Uuid::nil(), 7)).await;
+    assert_eq!(response.responses[0].partitions[0].error_code, 78);
+    let partition = ListOffsetsPartition::default()
+        .with_partition_index(0)
+        .with_timestamp(-1);
+    let topic = ListOffsetsTopic::default()
+        .with_name(name("t"))
+        .with_partitions(vec![partition]);
+    let request = ListOffsetsRequest::default().with_topics(vec![topic]);
+    assert_eq!(
+        client.call(7, &request).await.topics[0].partitions[0].error_code,
+        78
+    );
+    let heartbeat = HeartbeatRequest::default().with_group_id(GroupId(text("g")));
+    assert_eq!(client.call(4, &heartbeat).await.error_code, 14);
+}

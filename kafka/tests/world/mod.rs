@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
@@ -28,6 +29,7 @@ pub struct MemoryBroker {
     appended: watch::Sender<u64>,
     pub port: u16,
     pub failing: Mutex<Option<Failure>>,
+    pub ready: AtomicBool,
 }
 
 #[derive(Default)]
@@ -78,7 +80,7 @@ impl Broker for MemoryBroker {
             term: 1,
             applied: 0,
             committed: 0,
-            ready: true,
+            ready: self.ready.load(Ordering::Relaxed),
             storage_full: false,
         }
     }
@@ -213,6 +215,7 @@ impl World {
             appended: watch::channel(0).0,
             port,
             failing: Mutex::default(),
+            ready: AtomicBool::new(true),
         });
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move {
