@@ -45,7 +45,7 @@ pub async fn discover(app: &App, call: &Call) -> Answer {
 }
 
 async fn pop(app: &App, query: &Query, target: PopTarget) -> Answer {
-    let request = parse(query, target, app.broker.now()).map_err(Problem::for_pop)?;
+    let request = parse(query, target).map_err(Problem::for_pop)?;
     if app.pop_paused.load(Ordering::Relaxed) {
         return Ok(if request.conflation {
             let body = json!({"success": true, "messages": [], "paused": true, "conflation": true});
@@ -150,7 +150,7 @@ impl Drop for Held {
 }
 
 /// Reads the parameters (http-api 5.3).
-fn parse(query: &Query, target: PopTarget, now: TimeUs) -> Result<PopRequest, Problem> {
+fn parse(query: &Query, target: PopTarget) -> Result<PopRequest, Problem> {
     let group = query
         .text("consumerGroup")
         .unwrap_or(names::QUEUE_MODE_GROUP);
@@ -202,7 +202,7 @@ fn parse(query: &Query, target: PopTarget, now: TimeUs) -> Result<PopRequest, Pr
     let subscription = if in_queue_mode {
         Subscription::default()
     } else {
-        subscription(query, now)?
+        subscription(query)?
     };
     Ok(PopRequest {
         target,
@@ -227,16 +227,25 @@ fn clamp_lanes(lanes: i64) -> u32 {
     u32::try_from(lanes.clamp(1, i64::from(limits::POP_LANES_MAX))).unwrap_or(1)
 }
 
-fn subscription(query: &Query, now: TimeUs) -> Result<Subscription, Problem> {
+fn subscription(query: &Query) -> Result<Subscription, Problem> {
     let mode = query.text("subscriptionMode").map(str::to_owned);
-    let from = match query.text("subscriptionFrom") {
-        None => None,
-        Some("now") => Some(now),
-        Some(text) => Some(parse_iso(text).ok_or_else(|| {
-            Problem::bad_request("subscriptionFrom must be `now` or an ISO time")
-        })?),
-    };
-    Ok(Subscription { mode, from })
+    match query.text("subscriptionFrom") {
+        None => Ok(Subscription { mode, from: None }),
+        // The end of the log, not a clock's opinion of it.
+        Some("now") => Ok(Subscription {
+            mode: Some("new".to_owned()),
+            from: None,
+        }),
+        Some(text) => match parse_iso(text) {
+            Some(from) => Ok(Subscription {
+                mode,
+                from: Some(from),
+            }),
+            None => Err(Problem::bad_request(
+                "subscriptionFrom must be `now` or an ISO time",
+            )),
+        },
+    }
 }
 
 struct Rendered {
@@ -394,7 +403,7 @@ mod tests {
 
     fn parsed(query: &str) -> Result<PopRequest, Problem> {
         let target = PopTarget::Queue("q".to_owned());
-        parse(&Query::parse(Some(query)), target, TimeUs(5))
+        parse(&Query::parse(Some(query)), target)
     }
 
     #[test]
@@ -406,13 +415,19 @@ mod tests {
 
         let all = parsed(
             "autopilot=true&batch=0&wait=true&timeout=999999&consumerGroup=g&partitions=900&\
-             leaseSeconds=1&subscriptionMode=all&subscriptionFrom=now&autoAck=true",
+             leaseSeconds=1&subscriptionMode=all&subscriptionFrom=2026-01-01T00:00:00Z&autoAck=true",
         )
         .unwrap();
         assert_eq!((all.batch, all.lanes, all.wait_ms), (200, 64, 60_000));
         assert_eq!((all.lease_ms, all.commit), (Some(1000), true));
         assert_eq!(all.subscription.mode.as_deref(), Some("all"));
-        assert_eq!(all.subscription.from, Some(TimeUs(5)));
+        assert!(all.subscription.from.is_some());
+        let now = parsed("consumerGroup=g&subscriptionMode=all&subscriptionFrom=now").unwrap();
+        let end = Subscription {
+            mode: Some("new".to_owned()),
+            from: None,
+        };
+        assert_eq!(now.subscription, end);
 
         let conflating = parsed("conflation=true&consumerGroup=g&batch=10").unwrap();
         assert_eq!(conflating.lanes, 10);
