@@ -140,7 +140,6 @@ def test_LE_14_a_nack_is_not_hidden_by_later_acks(http, queue):
     (["completed", "failed", "completed", "completed", "completed"], [2, 3, 4, 5], []),
     (["completed", "retry", "completed"], [2, 3], []),
     (["failed"] * 4, [1, 2, 3, 4], []),
-    (["dlq", "completed", "completed"], [], [1]),
     (["completed", "dlq", "failed"], [3], [2]),
 ], ids=str)
 def test_mixed_batches(http, queue, words, rest, dead):
