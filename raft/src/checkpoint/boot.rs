@@ -1,0 +1,79 @@
+//! From files to a state: the newest image whose sidecars are all there, or nothing at all when the
+//! log still begins with its first entry. Entries behind the image are replayed by consensus.
+
+use bytes::Bytes;
+use queen_log::Log;
+
+use super::{SIDECAR, image};
+use crate::apply::State;
+use crate::error::StartError;
+
+/// What a boot starts from.
+#[derive(Default)]
+pub struct Booted {
+    pub state: State,
+    /// The image it was loaded from.
+    pub image: Option<Bytes>,
+}
+
+/// Loads the newest usable state.
+pub fn load(log: &Log) -> Result<Booted, StartError> {
+    let images = log
+        .images()
+        .map_err(|error| StartError::Log(error.to_string()))?;
+    let mut unusable = Vec::new();
+    for image in images {
+        match load_image(log, &image.bytes) {
+            Ok(state) => {
+                tracing::info!(index = image.index, "state image loaded");
+                return Ok(Booted {
+                    state,
+                    image: Some(image.bytes),
+                });
+            }
+            Err(why) => {
+                tracing::warn!(index = image.index, why, "state image not used");
+                unusable.push(format!("image {}: {why}", image.index));
+            }
+        }
+    }
+    // openraft's first entry has index 0, or 1 in a log that was begun by another implementation.
+    if log.first_index() <= 1 {
+        return Ok(Booted::default());
+    }
+    let why = match unusable.is_empty() {
+        true => "there is no image in its images directory".to_string(),
+        false => unusable.join("; "),
+    };
+    let first = log.first_index();
+    Err(StartError::State(format!(
+        "the log begins at entry {first}, and no image says what came before ({why})"
+    )))
+}
+
+fn load_image(log: &Log, bytes: &Bytes) -> Result<State, String> {
+    let mut state = image::decode(bytes.clone()).map_err(|error| error.to_string())?;
+    for segment in log.segments() {
+        let Some(last) = segment
+            .last_index
+            .filter(|last| *last < state.sealed_before)
+        else {
+            continue;
+        };
+        let mapped = log
+            .map_sidecar(segment.no, SIDECAR)
+            .map_err(|error| error.to_string())?;
+        let path = segment.path.with_extension(SIDECAR);
+        let Some(mapped) = mapped else {
+            return Err(format!(
+                "it needs {} (entries up to {last})",
+                path.display()
+            ));
+        };
+        state
+            .index
+            .load_sealed(mapped)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(state)
+}

@@ -1,0 +1,39 @@
+//! The names of all metrics of this crate, and the only place that records them.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+
+/// An entry of so many commands was applied.
+pub(crate) fn commands(count: usize) {
+    histogram!("queen_entry_commands").record(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+}
+
+/// Applying an entry took this long.
+pub(crate) fn applied(took: Duration) {
+    counter!("queen_entries_applied_total").increment(1);
+    histogram!("queen_apply_seconds").record(took.as_secs_f64());
+}
+
+/// An entry of so many bytes was proposed.
+pub(crate) fn proposed(bytes: usize, requests: usize) {
+    counter!("queen_entries_proposed_total").increment(1);
+    counter!("queen_requests_total").increment(requests as u64);
+    histogram!("queen_entry_bytes").record(bytes as f64);
+}
+
+/// A request was answered without an outcome.
+pub(crate) fn failed(reason: &'static str) {
+    counter!("queen_requests_failed_total", "reason" => reason).increment(1);
+}
+
+/// A message was recognised as a duplicate before it was logged.
+pub(crate) fn duplicate_at_the_door() {
+    counter!("queen_duplicates_at_the_door_total").increment(1);
+}
+
+/// A state image of so many bytes was written.
+pub(crate) fn image(bytes: u64, took: Duration) {
+    gauge!("queen_image_bytes").set(bytes as f64);
+    histogram!("queen_image_seconds").record(took.as_secs_f64());
+}
