@@ -24,7 +24,9 @@ pub fn serve(config: Config) -> ExitCode {
         eprintln!("queen: {told}");
         return ExitCode::from(2);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(told) => return fail(format!("threads cannot be started: {told}")),
@@ -129,5 +131,7 @@ async fn bind(option: &str, address: SocketAddr) -> Result<TcpListener, String> 
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, String> {
-    listener.local_addr().map_err(|e| format!("a listener has no address: {e}"))
+    listener
+        .local_addr()
+        .map_err(|e| format!("a listener has no address: {e}"))
 }

@@ -88,20 +88,29 @@ pub fn resolve(arguments: ServeArgs) -> Result<Config, ConfigError> {
     if node_id < 1 {
         return error(format!("--node-id takes a number from 1, not {node_id}"));
     }
-    let default_partitions = arguments.default_partitions.or(file.default_partitions).unwrap_or(16);
+    let default_partitions = arguments
+        .default_partitions
+        .or(file.default_partitions)
+        .unwrap_or(16);
     if !(1..=10_000).contains(&default_partitions) {
         return error(format!(
             "--default-partitions takes a number from 1 to 10000, not {default_partitions}"
         ));
     }
-    let segment_bytes = arguments.segment_bytes.or(file.segment_bytes).unwrap_or(256 << 20);
+    let segment_bytes = arguments
+        .segment_bytes
+        .or(file.segment_bytes)
+        .unwrap_or(256 << 20);
     if !(1 << 20..=1 << 30).contains(&segment_bytes) {
         return error(format!(
             "--segment-bytes takes a number from 1048576 to 1073741824, not {segment_bytes}"
         ));
     }
     Ok(Config {
-        data_dir: arguments.data_dir.or(file.data_dir).unwrap_or_else(|| "queen-data".into()),
+        data_dir: arguments
+            .data_dir
+            .or(file.data_dir)
+            .unwrap_or_else(|| "queen-data".into()),
         kafka_listen,
         kafka_advertise,
         http_listen: address("--http-listen", &http_listen)?,
@@ -110,7 +119,7 @@ pub fn resolve(arguments: ServeArgs) -> Result<Config, ConfigError> {
         default_partitions,
         segment_bytes,
         json_logs,
-        log_filter: text(arguments.log, file.log, "info"),
+        log_filter: text(arguments.log, file.log, "info,openraft=warn"),
     })
 }
 
@@ -144,7 +153,10 @@ fn address(option: &str, text: &str) -> Result<SocketAddr, ConfigError> {
 
 fn host_port(option: &str, text: &str) -> Result<(String, u16), ConfigError> {
     let parts = text.rsplit_once(':').map(|(host, port)| {
-        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let host = host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(host);
         (host.to_string(), port.parse::<u16>())
     });
     match parts {
@@ -179,7 +191,10 @@ mod tests {
             a.kafka_listen = Some("[::]:0".into());
             a.kafka_advertise = Some("broker.example:9092".into());
         });
-        assert_eq!(config.unwrap().kafka_advertise, Some(("broker.example".into(), 9092)));
+        assert_eq!(
+            config.unwrap().kafka_advertise,
+            Some(("broker.example".into(), 9092))
+        );
     }
 
     #[test]
@@ -190,7 +205,10 @@ mod tests {
                     as Box<dyn FnOnce(&mut ServeArgs)>,
                 "--fsync",
             ),
-            (Box::new(|a| a.http_listen = Some("nowhere".into())), "--http-listen"),
+            (
+                Box::new(|a| a.http_listen = Some("nowhere".into())),
+                "--http-listen",
+            ),
             (Box::new(|a| a.node_id = Some(0)), "--node-id"),
             (Box::new(|a| a.segment_bytes = Some(5)), "--segment-bytes"),
         ] {
@@ -211,7 +229,9 @@ mod tests {
         let config = config.unwrap();
         assert_eq!((config.node_id, config.fsync), (9, false));
         std::fs::write(&path, "nodeid = 7\n").unwrap();
-        let told = resolved(|a| a.config = Some(path.clone())).unwrap_err().to_string();
+        let told = resolved(|a| a.config = Some(path.clone()))
+            .unwrap_err()
+            .to_string();
         assert!(told.contains("nodeid"), "{told}");
     }
 }

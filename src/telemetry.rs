@@ -13,10 +13,11 @@ const SECONDS: &[f64] = &[
 
 /// Starts logging to standard error. Standard output carries the ready line only.
 pub fn logs(filter: &str, json: bool) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|e| format!("--log {filter:?} is not a filter: {e}"))?;
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter =
+        EnvFilter::try_new(filter).map_err(|e| format!("--log {filter:?} is not a filter: {e}"))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     let started = if json {
         builder.json().try_init()
     } else {

@@ -270,7 +270,7 @@ def test_a_varint_without_end(broker):
 
 def test_garbage_behind_the_header(broker):
     dice = random.Random(20260)
-    for i in range(150):
+    for _ in range(150):
         api = APIS[dice.choice([n for n in APIS if isinstance(n, str)])]
         version = dice.choice(_versions(api))
         throw(broker, hostile.request(api, version, dice.randbytes(dice.randrange(0, 200))))
@@ -278,7 +278,8 @@ def test_garbage_behind_the_header(broker):
 
 
 def test_bytes_that_are_no_kafka_at_all(broker):
-    for data in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(64), b"\0" * 4096, os.urandom(4096)):
+    tls = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    for data in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", tls + os.urandom(64), b"\0" * 4096, os.urandom(4096)):
         throw(broker, data)
     served(broker)
 
@@ -402,7 +403,8 @@ def _bent(name):
         "snappy that claims gigabytes": records.seal(2, 0, 1, 1, producer, 1, b"\xff\xff\xff\xff\x07\x00a"),
         "lz4 that is none": records.seal(3, 0, 1, 1, producer, 1, b"this is not lz4"),
         "zstd that is none": records.seal(4, 0, 1, 1, producer, 1, b"this is not zstd"),
-        "zstd that claims gigabytes": records.seal(4, 0, 1, 1, producer, 1, bytes.fromhex("28b52ffde0") + struct.pack("<Q", 1 << 40) + b"\x01\x00\x00"),
+        "zstd that claims gigabytes": records.seal(
+            4, 0, 1, 1, producer, 1, bytes.fromhex("28b52ffde0") + struct.pack("<Q", 1 << 40) + b"\x01\x00\x00"),
         "two batches": good + good,
         "nothing": b"",
         "ten bytes": good[:10],
@@ -477,7 +479,7 @@ def test_hundreds_of_idle_connections(broker):
 def test_a_client_that_never_reads_is_held_back(broker, wire):
     """A hundred fetches of five megabytes each on a connection whose answers nobody takes."""
     topic = k.create_topic(wire, unique("hostile"), 1)
-    for i in range(8):
+    for _ in range(8):
         k.append(wire, topic, 0, [(b"k", os.urandom(700_000))])
     memory = Memory(broker)
     with Connection(broker.kafka, 20) as client:

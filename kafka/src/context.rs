@@ -68,6 +68,10 @@ impl Context {
             return Some(topic);
         }
         let topic = view.engine.topics.with_uuid(uuid)?;
+        // Ids of deleted topics pile up; start over when they outnumber the living.
+        if self.known_ids.len() > 2 * view.engine.topics.len() + 1024 {
+            self.known_ids.clear();
+        }
         self.known_ids.insert(uuid, topic.id);
         Some(topic)
     }

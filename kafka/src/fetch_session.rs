@@ -267,3 +267,66 @@ fn asked_for(request: &FetchRequest, by_id: bool) -> impl Iterator<Item = Wanted
 fn next_epoch(epoch: i32) -> i32 {
     epoch.checked_add(1).unwrap_or(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+
+    use super::*;
+    use crate::names::topic_name;
+
+    fn open(partitions: i32) -> FetchRequest {
+        let wanted = (0..partitions).map(|p| FetchPartition::default().with_partition(p));
+        let topic = FetchTopic::default()
+            .with_topic(topic_name("t"))
+            .with_partitions(wanted.collect());
+        FetchRequest::default()
+            .with_session_epoch(0)
+            .with_topics(vec![topic])
+    }
+
+    fn told(has_records: bool) -> Told {
+        Told {
+            high_watermark: 5,
+            log_start: 0,
+            error: false,
+            has_records,
+        }
+    }
+
+    #[test]
+    fn who_was_fed_goes_last() {
+        let sessions = FetchSessions::new(10);
+        let plan = sessions.begin(&open(3), 12).unwrap();
+        let news = sessions.finish(&plan, &[told(true), told(false), told(false)]);
+        assert_eq!(news, [true, true, true], "a full answer lists all");
+        let next = FetchRequest::default()
+            .with_session_id(plan.session)
+            .with_session_epoch(1);
+        let plan = sessions.begin(&next, 12).unwrap();
+        let order: Vec<i32> = plan.wanted.iter().map(|wanted| wanted.partition).collect();
+        assert_eq!(order, [1, 2, 0]);
+        let news = sessions.finish(&plan, &[told(true), told(false), told(false)]);
+        assert_eq!(news, [true, false, false], "only what changed");
+    }
+
+    #[test]
+    fn sessions_are_bounded_and_a_name_session_takes_no_ids() {
+        let sessions = FetchSessions::new(1);
+        let first = sessions.begin(&open(1), 12).unwrap();
+        assert_ne!(first.session, 0);
+        assert_eq!(
+            sessions.begin(&open(1), 12).unwrap().session,
+            0,
+            "none to spare"
+        );
+        let next = FetchRequest::default()
+            .with_session_id(first.session)
+            .with_session_epoch(1);
+        let refused = sessions.begin(&next, 13).err();
+        assert_eq!(refused, Some(ResponseError::FetchSessionTopicIdError));
+        let close = next.with_session_epoch(-1);
+        assert_eq!(sessions.begin(&close, 12).unwrap().session, 0);
+        assert_eq!(sessions.len(), 0);
+    }
+}

@@ -273,7 +273,7 @@ impl Coordinator {
                     None => return None,
                 }
             };
-            let Some(name) = name else { return None };
+            let name = name?;
             let group = self.groups.get(&name).map(|entry| entry.value().clone());
             let Some(group) = group else { continue };
             let dead = self.step(&name, &group, |g| {
@@ -317,12 +317,21 @@ fn view_of(name: &str, group: &Group) -> GroupView {
     }
 }
 
+/// How often the members are counted at most.
+const GAUGE_PERIOD: Duration = Duration::from_secs(1);
+
 /// Lets time pass in all groups for as long as the listener runs.
 pub(crate) async fn run_timers(context: Arc<Context>) {
     let groups = &context.groups;
+    let mut counted = None;
     loop {
-        let next = groups.tick(Instant::now());
-        context.metrics.group_members.set(groups.members() as f64);
+        let now = Instant::now();
+        let next = groups.tick(now);
+        // Counting walks all groups, so not at every deadline.
+        if counted.is_none_or(|last| now.duration_since(last) > GAUGE_PERIOD) {
+            counted = Some(now);
+            context.metrics.group_members.set(groups.members() as f64);
+        }
         match next {
             Some(at) => {
                 tokio::select! {

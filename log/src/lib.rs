@@ -9,7 +9,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `frame.rs`, `segment.rs`, `seal.rs` | bytes of a frame, of a segment's header, of a seal record |
-//! | `log.rs` | [`Log`]: open, append, read, close; what all threads share |
+//! | `log.rs`, `reader.rs` | [`Log`]: open, append, close, what all threads share; reads |
 //! | `plan.rs` | where the next frame goes; segments prepared ahead |
 //! | `writer.rs` | the log thread: group commit and completion in order |
 //! | `keeper.rs` | the background thread: prepares and seals segments |
@@ -31,6 +31,7 @@ pub mod limits;
 mod log;
 mod map;
 mod plan;
+mod reader;
 mod recovery;
 mod scan;
 mod seal;

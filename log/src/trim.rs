@@ -46,7 +46,9 @@ impl Log {
         let _files = shared.files.lock();
         let mut writer = shared.writer.lock();
         // The seal at the cut vouches for the frames before it, with or without fsync per append.
-        writer.sync(shared).inspect_err(|cause| shared.fail(cause))?;
+        writer
+            .sync(shared)
+            .inspect_err(|cause| shared.fail(cause))?;
         let result = shared.drop_after(&mut plan, &mut writer, index);
         shared.settle(&mut plan, &mut writer, index + 1);
         result?;

@@ -78,11 +78,12 @@ fn a_reservation_is_kept_when_the_disk_fills_up() {
 }
 
 #[test]
-fn truncation_works_on_a_full_disk_once_spares_are_given_up() {
+fn truncation_works_while_no_segment_can_be_created() {
     let dir = tempfile::tempdir().unwrap();
     let (disk, config) = evil(dir.path());
     let (log, _) = open_on(&config, &disk).unwrap();
-    append_wait(&log, 1, 0..8, 1000);
+    // Below three quarters of the segment, so that no other is being prepared meanwhile.
+    append_wait(&log, 1, 0..7, 1000);
     // Only the small seal record fits, no further segment.
     disk.set_space(Some(4000));
     log.truncate_after(4).unwrap();

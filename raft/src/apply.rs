@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockWriteGuard};
-use queen_engine::{Effects, Engine};
 use queen_engine::entry::Entry;
 use queen_engine::index::RecordIndex;
 use queen_engine::outcome::Outcome;
 use queen_engine::port::View;
+use queen_engine::{Effects, Engine};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::Fatal;
@@ -37,7 +37,10 @@ pub struct State {
 impl State {
     /// A look at the state for queries.
     pub fn view(&self) -> View<'_> {
-        View { engine: &self.engine, index: &self.index }
+        View {
+            engine: &self.engine,
+            index: &self.index,
+        }
     }
 }
 
@@ -99,22 +102,40 @@ impl Applier {
     ) -> std::io::Result<(Applier, JoinHandle<()>)> {
         let (jobs, inbox) = mpsc::channel(APPLY_QUEUE);
         let (sender, applied) = watch::channel(state.read().applied);
-        let thread = ApplyThread { state: state.clone(), watcher, fatal, applied: sender };
+        let thread = ApplyThread {
+            state: state.clone(),
+            watcher,
+            fatal,
+            applied: sender,
+        };
         let thread = std::thread::Builder::new()
             .name("queen-apply".to_string())
             .spawn(move || thread.run(inbox))?;
-        Ok((Applier { jobs, state, applied }, thread))
+        Ok((
+            Applier {
+                jobs,
+                state,
+                applied,
+            },
+            thread,
+        ))
     }
 
     /// Hands an entry over. Entries come in order, each once.
     pub async fn apply(&self, entry: Committed) -> Result<(), ApplyEnded> {
-        self.jobs.send(Job::Apply(entry)).await.map_err(|_| ApplyEnded)
+        self.jobs
+            .send(Job::Apply(entry))
+            .await
+            .map_err(|_| ApplyEnded)
     }
 
     /// Waits until everything handed over before is applied.
     pub async fn reached(&self) -> Result<(), ApplyEnded> {
         let (sender, receiver) = oneshot::channel();
-        self.jobs.send(Job::Reached(sender)).await.map_err(|_| ApplyEnded)?;
+        self.jobs
+            .send(Job::Reached(sender))
+            .await
+            .map_err(|_| ApplyEnded)?;
         receiver.await.map_err(|_| ApplyEnded)
     }
 
@@ -163,7 +184,9 @@ impl<W: Watcher> ApplyThread<W> {
                         Err(_) => "the state machine panicked".to_string(),
                     };
                     let Position { term, index } = at;
-                    self.fatal.stop(&format!("cannot apply entry {index} of term {term}: {reason}"));
+                    self.fatal.stop(&format!(
+                        "cannot apply entry {index} of term {term}: {reason}"
+                    ));
                     return;
                 }
                 Job::Reached(sender) => {
@@ -203,13 +226,10 @@ impl<W: Watcher> ApplyThread<W> {
         match (decoded, content) {
             (Some(entry), _) => {
                 metrics::commands(entry.commands.len());
-                outcomes = state.engine.apply(
-                    at.index,
-                    at.term,
-                    &entry,
-                    &mut state.index,
-                    &mut effects,
-                );
+                outcomes =
+                    state
+                        .engine
+                        .apply(at.index, at.term, &entry, &mut state.index, &mut effects);
             }
             (None, Content::Membership(bytes)) => {
                 state.membership = Some((at, bytes));

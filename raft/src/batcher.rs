@@ -25,8 +25,8 @@ use crate::metrics;
 use crate::replicator::{Proposal, Refusal, Replicator, Signal, Ticket, Verdict};
 
 use build::{Built, Routed};
-pub use request::{PushJob, PushPart, Reply, Request, Reserved};
 use request::Queued;
+pub use request::{PushJob, PushPart, Reply, Request, Reserved};
 
 /// The queue in front of the log.
 #[derive(Clone)]
@@ -101,17 +101,20 @@ impl Queue {
             true => limits::ENTRY_COMMANDS_MAX,
             false => limits::ENTRY_URGENT_MAX,
         };
-        for (queue, commands_max) in
-            [(&mut self.urgent, urgent_max), (&mut self.bulk, limits::ENTRY_COMMANDS_MAX)]
-        {
+        for (queue, commands_max) in [
+            (&mut self.urgent, urgent_max),
+            (&mut self.bulk, limits::ENTRY_COMMANDS_MAX),
+        ] {
+            let mut first = true;
             while let Some(next) = queue.front() {
                 let count = next.request.commands();
                 let fits = bytes.saturating_add(next.bytes) <= limits::ENTRY_BYTES_TARGET
                     && commands.saturating_add(count) <= commands_max;
-                // The first one always goes, however large.
-                if !fits && !taken.is_empty() {
+                // The first of each queue always goes, however large: acks must not starve pushes.
+                if !fits && !first {
                     break;
                 }
+                first = false;
                 bytes = bytes.saturating_add(next.bytes);
                 commands = commands.saturating_add(count);
                 taken.extend(queue.pop_front());
@@ -178,14 +181,22 @@ impl Batcher {
                 }
             },
         };
-        self.put(Queued { request, bytes, room: Some(permit) })
+        self.put(Queued {
+            request,
+            bytes,
+            room: Some(permit),
+        })
     }
 
     /// Queues a small request of the node itself at once, whatever the room.
     pub fn enter_now(&self, request: Request) {
         let bytes = request.bytes();
         // A node that stops gives its leases back by their deadline.
-        let _ = self.put(Queued { request, bytes, room: None });
+        let _ = self.put(Queued {
+            request,
+            bytes,
+            room: None,
+        });
     }
 
     fn put(&self, queued: Queued) -> Result<(), Failure> {
@@ -252,8 +263,15 @@ impl Batcher {
 
     async fn propose(&self, proposer: &Proposer, taken: Vec<Queued>) {
         let requests = taken.len();
-        let Some(built) = build::build(proposer, taken, &self.shared) else { return };
-        let Built { parts, routes, ids, pushes_at } = built;
+        let Some(built) = build::build(proposer, taken, &self.shared) else {
+            return;
+        };
+        let Built {
+            parts,
+            routes,
+            ids,
+            pushes_at,
+        } = built;
         let bytes: usize = parts.iter().map(bytes::Bytes::len).sum();
         let is_full = !proposer.replicator.reserve(bytes as u64);
         if self.shared.storage_full.swap(is_full, Ordering::Relaxed) != is_full {
@@ -282,7 +300,14 @@ impl Batcher {
             batcher.shared.left_flight(number, bytes);
             batcher.conclude(routes, pushes_at, &ids, verdict);
         });
-        proposer.replicator.propose(Proposal { parts, flushed, ticket }).await;
+        proposer
+            .replicator
+            .propose(Proposal {
+                parts,
+                flushed,
+                ticket,
+            })
+            .await;
     }
 
     /// Hands an entry's outcomes to the requesters, or puts the requests back.
@@ -292,7 +317,10 @@ impl Batcher {
                 let again = build::deliver(routes, pushes_at, outcomes);
                 let mut queue = self.shared.queue.lock();
                 queue.forget(ids);
-                again.into_iter().rev().for_each(|queued| queue.put_back(queued));
+                again
+                    .into_iter()
+                    .rev()
+                    .for_each(|queued| queue.put_back(queued));
                 drop(queue);
                 self.shared.wake.notify_one();
             }
@@ -309,7 +337,9 @@ impl Batcher {
                     }
                 }
                 drop(queue);
-                refused.into_iter().for_each(|queued| queued.request.fail(Failure::Stopping));
+                refused
+                    .into_iter()
+                    .for_each(|queued| queued.request.fail(Failure::Stopping));
                 self.shared.wake.notify_one();
             }
             Verdict::Refused(Refusal::NotLeader(leader)) => {

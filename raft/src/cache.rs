@@ -34,7 +34,10 @@ impl DecodedCache {
     /// A cache of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> DecodedCache {
         let shards = (0..DECODED_SHARDS).map(|_| Mutex::default()).collect();
-        DecodedCache { shards, shard_bytes_max: bytes_max / DECODED_SHARDS }
+        DecodedCache {
+            shards,
+            shard_bytes_max: bytes_max / DECODED_SHARDS,
+        }
     }
 
     fn shard(&self, at: BatchRef) -> &Mutex<Shard> {
@@ -57,7 +60,11 @@ impl DecodedCache {
             return;
         }
         let mut shard = self.shard(at).lock();
-        let held = Held { batch: batch.clone(), bytes, marked: false };
+        let held = Held {
+            batch: batch.clone(),
+            bytes,
+            marked: false,
+        };
         if let Some(old) = shard.held.insert(at, held) {
             shard.bytes -= old.bytes;
         } else {
@@ -65,7 +72,9 @@ impl DecodedCache {
         }
         shard.bytes += bytes;
         while shard.bytes > self.shard_bytes_max {
-            let Some(next) = shard.hand.pop_front() else { break };
+            let Some(next) = shard.hand.pop_front() else {
+                break;
+            };
             match shard.held.get_mut(&next) {
                 Some(held) if held.marked => {
                     held.marked = false;
@@ -103,14 +112,40 @@ mod tests {
     fn stays_within_its_bytes_and_keeps_what_is_used() {
         let cache = DecodedCache::new(DECODED_SHARDS * 64 * 1024);
         let small = batch(4000);
-        let used = BatchRef { index: 1, offset: 0, len: 1 };
+        let used = BatchRef {
+            index: 1,
+            offset: 0,
+            len: 1,
+        };
         cache.hold(used, &small);
         for index in 2..2000 {
             assert!(cache.find(used).is_some());
-            cache.hold(BatchRef { index, offset: 0, len: 1 }, &small);
+            cache.hold(
+                BatchRef {
+                    index,
+                    offset: 0,
+                    len: 1,
+                },
+                &small,
+            );
             assert!(cache.bytes() <= DECODED_SHARDS * 64 * 1024);
         }
-        cache.hold(BatchRef { index: 3000, offset: 0, len: 1 }, &batch(60_000));
-        assert!(cache.find(BatchRef { index: 3000, offset: 0, len: 1 }).is_none());
+        cache.hold(
+            BatchRef {
+                index: 3000,
+                offset: 0,
+                len: 1,
+            },
+            &batch(60_000),
+        );
+        assert!(
+            cache
+                .find(BatchRef {
+                    index: 3000,
+                    offset: 0,
+                    len: 1
+                })
+                .is_none()
+        );
     }
 }

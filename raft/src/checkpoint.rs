@@ -11,13 +11,14 @@ pub mod image;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use queen_log::{FRAME_HEADER_BYTES, Log};
+use tokio::sync::Notify;
 
 use crate::apply::{SharedState, State};
 use crate::limits;
@@ -26,8 +27,6 @@ use crate::replicator::Position;
 
 /// Name of the record index's sidecar.
 const SIDECAR: &str = "index";
-/// Cuts that wait to be written; more make the apply thread wait.
-const TASKS_MAX: usize = 16;
 
 enum Task {
     Sidecar { segment: u64, bytes: Bytes },
@@ -38,7 +37,9 @@ enum Task {
 /// What the apply thread and the writer share.
 pub struct Checkpoints {
     log: Arc<Log>,
-    tasks: SyncSender<Task>,
+    /// Never blocks: the apply thread sends under the lock that the writer needs. Bounded all the
+    /// same: one image at a time, and a sidecar's bytes are those the index holds anyway.
+    tasks: Sender<Task>,
     writer: Mutex<Option<JoinHandle<()>>>,
     /// An image is being written.
     busy: AtomicBool,
@@ -52,12 +53,20 @@ pub struct Checkpoints {
 pub struct ImageFigures {
     bytes: AtomicU64,
     index: AtomicU64,
+    previous: AtomicU64,
+    /// Told when an image was written.
+    pub written: Notify,
 }
 
 impl ImageFigures {
     /// Index of its entry; 0 when there is no image.
     pub fn index(&self) -> u64 {
         self.index.load(Ordering::Relaxed)
+    }
+
+    /// Index of the older image that is kept; 0 when there is none.
+    pub fn previous(&self) -> u64 {
+        self.previous.load(Ordering::Relaxed)
     }
 
     /// Its size; 0 when it was written by an earlier process.
@@ -67,7 +76,7 @@ impl ImageFigures {
 }
 
 impl Checkpoints {
-    /// Starts the writer. `image_index` is that of the newest image on disk, 0 for none.
+    /// Starts the writer. `image_index` is that of the newest usable image, 0 for none.
     pub fn start(
         log: Arc<Log>,
         state: SharedState,
@@ -75,7 +84,7 @@ impl Checkpoints {
         image_log_bytes_min: u64,
         segment_bytes: u64,
     ) -> std::io::Result<Arc<Checkpoints>> {
-        let (tasks, inbox) = sync_channel(TASKS_MAX);
+        let (tasks, inbox) = channel();
         let checkpoints = Arc::new(Checkpoints {
             log,
             tasks,
@@ -84,6 +93,7 @@ impl Checkpoints {
             figures: Arc::new(ImageFigures {
                 bytes: AtomicU64::new(0),
                 index: AtomicU64::new(image_index),
+                ..ImageFigures::default()
             }),
             image_log_bytes_min,
             segment_bytes,
@@ -133,7 +143,9 @@ impl Checkpoints {
         match self.log.write_image(index, &slices) {
             Ok(()) => {
                 self.figures.bytes.store(bytes, Ordering::Relaxed);
-                self.figures.index.store(index, Ordering::Relaxed);
+                let previous = self.figures.index.swap(index, Ordering::Relaxed);
+                self.figures.previous.store(previous, Ordering::Relaxed);
+                self.figures.written.notify_one();
                 metrics::image(bytes, started.elapsed());
                 tracing::info!(index, bytes, "state image written");
             }
@@ -158,9 +170,10 @@ impl Checkpoints {
     pub fn finish(&self, state: &SharedState) {
         let last = {
             let state = state.read();
-            state.applied.filter(|at| at.index > self.figures.index()).map(|at| {
-                (at.index, image::parts(&state))
-            })
+            state
+                .applied
+                .filter(|at| at.index > self.figures.index())
+                .map(|at| (at.index, image::parts(&state)))
         };
         if let Some((index, parts)) = last {
             self.send(Task::Image { index, parts });
@@ -170,7 +183,9 @@ impl Checkpoints {
 
     /// Ends the writer when it has written what was cut.
     pub fn abandon(&self) {
-        let Some(writer) = self.writer.lock().take() else { return };
+        let Some(writer) = self.writer.lock().take() else {
+            return;
+        };
         self.send(Task::Stop);
         if writer.join().is_err() {
             tracing::warn!("checkpoint writer panicked");
@@ -192,7 +207,14 @@ pub struct Cutter {
 
 impl Cutter {
     pub fn new(checkpoints: Arc<Checkpoints>) -> Cutter {
-        Cutter { checkpoints, ends: VecDeque::new(), since_look: 0, room: 0, term: 0, since_image: 0 }
+        Cutter {
+            checkpoints,
+            ends: VecDeque::new(),
+            since_look: 0,
+            room: 0,
+            term: 0,
+            since_image: 0,
+        }
     }
 
     /// Before an entry of so many bytes is applied.
@@ -232,13 +254,19 @@ impl Cutter {
     /// After an entry was applied.
     pub fn after(&mut self, at: Position, state: &State) {
         let checkpoints = &self.checkpoints;
-        let due = checkpoints
-            .image_log_bytes_min
-            .max(checkpoints.figures.bytes().saturating_mul(limits::IMAGE_LOG_FACTOR));
+        let due = checkpoints.image_log_bytes_min.max(
+            checkpoints
+                .figures
+                .bytes()
+                .saturating_mul(limits::IMAGE_LOG_FACTOR),
+        );
         if self.since_image < due || checkpoints.busy.swap(true, Ordering::AcqRel) {
             return;
         }
         self.since_image = 0;
-        checkpoints.send(Task::Image { index: at.index, parts: image::parts(state) });
+        checkpoints.send(Task::Image {
+            index: at.index,
+            parts: image::parts(state),
+        });
     }
 }

@@ -26,7 +26,9 @@ pub struct SystemTimeSource {
 
 impl Default for SystemTimeSource {
     fn default() -> Self {
-        SystemTimeSource { start: Instant::now() }
+        SystemTimeSource {
+            start: Instant::now(),
+        }
     }
 }
 
@@ -37,7 +39,9 @@ impl TimeSource for SystemTimeSource {
 
     fn wall_us(&self) -> i64 {
         // A wall clock before 1970 counts as 1970.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
     }
 }
@@ -62,9 +66,16 @@ struct Reading {
 impl Clock {
     /// A clock that starts at the wall.
     pub fn new(source: Box<dyn TimeSource>) -> Clock {
-        let reading =
-            Reading { read_at: source.monotonic_us(), now: source.wall_us(), stamped: 0, slew_rest: 0 };
-        Clock { source, state: Mutex::new(reading) }
+        let reading = Reading {
+            read_at: source.monotonic_us(),
+            now: source.wall_us(),
+            stamped: 0,
+            slew_rest: 0,
+        };
+        Clock {
+            source,
+            state: Mutex::new(reading),
+        }
     }
 
     /// Makes the clock run on from `stamp` if it is behind: every stamp from now on is later.
@@ -146,7 +157,10 @@ mod tests {
         fake.wall.store(5_000_000, Ordering::Relaxed);
         let clock = Clock::new(Box::new(fake));
         let stamps: Vec<i64> = (0..5).map(|_| clock.stamp().0).collect();
-        assert_eq!(stamps, [5_000_000, 5_000_001, 5_000_002, 5_000_003, 5_000_004]);
+        assert_eq!(
+            stamps,
+            [5_000_000, 5_000_001, 5_000_002, 5_000_003, 5_000_004]
+        );
         assert_eq!(clock.now().0, 5_000_004);
     }
 

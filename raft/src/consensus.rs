@@ -10,6 +10,7 @@ mod types;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use openraft::async_runtime::WatchReceiver;
@@ -25,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::apply::Applier;
-use crate::error::StartError;
+use crate::error::{Fatal, StartError};
 use crate::identity::Identity;
 use crate::replicator::{
     GroupId, Member, Position, Proposal, Refusal, Replicator, Role, Ticket, Verdict,
@@ -48,6 +49,8 @@ pub struct Consensus {
     disk: RwLock<Option<Disk>>,
     roles: watch::Receiver<Role>,
     follow: Mutex<Option<JoinHandle<()>>>,
+    /// It was told to stop.
+    stopping: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
@@ -65,6 +68,8 @@ pub struct Foundation {
     /// The image the state was loaded from.
     pub image: Option<Bytes>,
     pub identity: Identity,
+    /// Called when openraft ends by itself.
+    pub fatal: Fatal,
 }
 
 /// openraft.md section 5 and engine.md 3.5 say why.
@@ -87,29 +92,60 @@ fn config(cluster: String) -> Config {
 
 /// Starts to take part in the group; forms a group of one when this node never was in any.
 pub async fn start(foundation: Foundation) -> Result<Arc<Consensus>, StartError> {
-    let Foundation { log, vote, applier, image, identity } = foundation;
+    let Foundation {
+        log,
+        vote,
+        applier,
+        image,
+        identity,
+        fatal,
+    } = foundation;
     let fail = |error: &dyn std::fmt::Display| StartError::Consensus(error.to_string());
     let store = LogStore::new(log.clone(), vote.as_deref()).map_err(|error| fail(&error))?;
     let machine = Machine::new(applier, image).map_err(|error| fail(&error))?;
-    let config = config(identity.cluster_text()).validate().map_err(|error| fail(&error))?;
-    let id = u64::from(identity.node_id.unsigned_abs());
-    let raft = Raft::new(id, Arc::new(config), network::NoPeers, store.clone(), machine)
-        .await
+    let config = config(identity.cluster_text())
+        .validate()
         .map_err(|error| fail(&error))?;
+    let id = u64::from(identity.node_id.unsigned_abs());
+    let raft = Raft::new(
+        id,
+        Arc::new(config),
+        network::NoPeers,
+        store.clone(),
+        machine,
+    )
+    .await
+    .map_err(|error| fail(&error))?;
     if !raft.is_initialized().await.map_err(|error| fail(&error))? {
-        let peer = Peer { address: String::new(), generation: identity.generation };
+        let peer = Peer {
+            address: String::new(),
+            generation: identity.generation,
+        };
         let members = BTreeMap::from([(id, peer)]);
-        raft.initialize(members).await.map_err(|error| fail(&error))?;
+        raft.initialize(members)
+            .await
+            .map_err(|error| fail(&error))?;
     }
     check_members(&raft, id, identity.generation)?;
     // Nobody else can lead: no need to wait for an election time-out.
-    raft.trigger().elect(false).await.map_err(|error| fail(&error))?;
+    raft.trigger()
+        .elect(false)
+        .await
+        .map_err(|error| fail(&error))?;
+    let stopping = Arc::new(AtomicBool::new(false));
     let (sender, roles) = watch::channel(Role::default());
-    let follow = tokio::spawn(follow(raft.clone(), sender));
+    let follow = tokio::spawn(follow(raft.clone(), sender, stopping.clone(), fatal));
     let group = GroupId(identity.group);
     let follow = Mutex::new(Some(follow));
     let disk = RwLock::new(Some(Disk { log, store }));
-    Ok(Arc::new(Consensus { group, raft, disk, roles, follow }))
+    Ok(Arc::new(Consensus {
+        group,
+        raft,
+        disk,
+        roles,
+        follow,
+        stopping,
+    }))
 }
 
 /// Refuses to start in a group that this node cannot speak to, or under a name that another data
@@ -118,7 +154,10 @@ fn check_members(raft: &OurRaft, id: u64, generation: u64) -> Result<(), StartEr
     let metrics = raft.server_metrics();
     let metrics = metrics.borrow_watched();
     let membership = metrics.membership_config.membership();
-    let others = membership.nodes().filter(|(other, _)| **other != id).count();
+    let others = membership
+        .nodes()
+        .filter(|(other, _)| **other != id)
+        .count();
     if others > 0 {
         let text = format!("the group has {others} other members, and this version has no peers");
         return Err(StartError::Consensus(text));
@@ -131,14 +170,20 @@ fn check_members(raft: &OurRaft, id: u64, generation: u64) -> Result<(), StartEr
     }
 }
 
-/// Turns openraft's metrics into roles until openraft ends.
-async fn follow(raft: OurRaft, roles: watch::Sender<Role>) {
+/// Turns openraft's metrics into roles until openraft ends. Ending by itself is final: a node that
+/// neither leads nor follows must not look alive.
+async fn follow(
+    raft: OurRaft,
+    roles: watch::Sender<Role>,
+    stopping: Arc<AtomicBool>,
+    fatal: Fatal,
+) {
     let mut metrics = raft.server_metrics();
     loop {
         let role = {
             let now = metrics.borrow_watched();
-            let is_leader = now.current_leader == Some(now.id)
-                && now.state == openraft::ServerState::Leader;
+            let is_leader =
+                now.current_leader == Some(now.id) && now.state == openraft::ServerState::Leader;
             Role {
                 term: now.vote.leader_id.term,
                 leader: now.current_leader.and_then(|id| i32::try_from(id).ok()),
@@ -160,6 +205,13 @@ async fn follow(raft: OurRaft, roles: watch::Sender<Role>) {
         role.is_leader = false;
         role.stopped = Some("consensus has ended".to_string());
     });
+    if !stopping.load(Ordering::SeqCst) {
+        let why = match &raft.metrics().borrow_watched().running_state {
+            Ok(()) => "it gave no reason".to_string(),
+            Err(why) => why.to_string(),
+        };
+        fatal.stop(&format!("consensus has ended: {why}"));
+    }
 }
 
 fn refusal(forward: &ForwardToLeader<TypeConfig>) -> Refusal {
@@ -185,9 +237,9 @@ fn conclude(ticket: Ticket, result: WriteResult) {
         Err(ClientWriteError::LogEntryDiscarded(_)) => Verdict::Unknown,
         // Neither a change of membership nor conditional; if it comes all the same, nothing is
         // known.
-        Err(ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_)) => {
-            Verdict::Unknown
-        }
+        Err(
+            ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_),
+        ) => Verdict::Unknown,
     };
     ticket.answer(verdict);
 }
@@ -211,7 +263,11 @@ impl Replicator for Consensus {
     }
 
     fn propose(&self, proposal: Proposal) -> BoxFuture<()> {
-        let Proposal { parts, flushed, ticket } = proposal;
+        let Proposal {
+            parts,
+            flushed,
+            ticket,
+        } = proposal;
         let raft = self.raft.clone();
         Box::pin(async move {
             let payload = Payload::new(parts, flushed);
@@ -270,7 +326,9 @@ impl Replicator for Consensus {
     fn read(&self, at: BatchRef) -> Result<Bytes, Failure> {
         let disk = self.disk.read();
         let disk = disk.as_ref().ok_or(Failure::Stopping)?;
-        disk.log.slice(at.index, at.offset, at.len).map_err(|error| failure(&error))
+        disk.log
+            .slice(at.index, at.offset, at.len)
+            .map_err(|error| failure(&error))
     }
 
     fn reserve(&self, bytes: u64) -> bool {
@@ -287,9 +345,19 @@ impl Replicator for Consensus {
         use openraft::storage::RaftLogStorage;
         let disk = self.disk.read().clone();
         Box::pin(async move {
-            let Some(Disk { log, mut store }) = disk else { return };
-            let Some(term) = log.term_of(through) else { return };
-            if let Err(error) = store.purge(codec::log_id(term, through)).await {
+            let Some(Disk { log, mut store }) = disk else {
+                return;
+            };
+            // Only whole segments go, and openraft must not miss more than what is gone.
+            let ends = log.segments().into_iter().filter(|segment| segment.sealed);
+            let last = ends
+                .filter_map(|end| end.last_index)
+                .take_while(|at| *at <= through)
+                .last();
+            let Some((last, term)) = last.and_then(|last| Some((last, log.term_of(last)?))) else {
+                return;
+            };
+            if let Err(error) = store.purge(codec::log_id(term, last)).await {
                 tracing::warn!(through, %error, "log not purged");
             }
         })
@@ -304,14 +372,21 @@ impl Replicator for Consensus {
         put("log_segments", stats.segments as f64);
         put("log_writes", stats.writes as f64);
         put("log_fsyncs", stats.fsyncs as f64);
-        put("log_fsync_seconds_total", stats.fsync_nanos_total as f64 / 1e9);
-        put("log_fsync_seconds_last", stats.fsync_nanos_last as f64 / 1e9);
+        put(
+            "log_fsync_seconds_total",
+            stats.fsync_nanos_total as f64 / 1e9,
+        );
+        put(
+            "log_fsync_seconds_last",
+            stats.fsync_nanos_last as f64 / 1e9,
+        );
         put("log_entries", stats.frames as f64);
     }
 
     fn stop(&self) -> BoxFuture<()> {
         let raft = self.raft.clone();
         let follow = self.follow.lock().take();
+        self.stopping.store(true, Ordering::SeqCst);
         drop(self.disk.write().take());
         Box::pin(async move {
             if let Err(error) = raft.shutdown().await {

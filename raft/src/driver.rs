@@ -25,7 +25,9 @@ pub async fn run(inner: Arc<Inner>) {
     loop {
         let role = roles.borrow_and_update().clone();
         let at = *applied.borrow_and_update();
-        inner.leader.set_leading(role.is_leader && at.is_some_and(|at| at.term == role.term));
+        inner
+            .leader
+            .set_leading(role.is_leader && at.is_some_and(|at| at.term == role.term));
         if !inner.leader.is_leading() {
             last_chores = None;
             tokio::select! {
@@ -48,9 +50,9 @@ pub async fn run(inner: Arc<Inner>) {
             Fired::Some => continue,
             // Those that are due could not be fired; look again in a while.
             Fired::Stuck => Some(now + limits::HOUSEKEEPING),
-            Fired::None => {
-                inner.look(|view| view.engine.timers.next_due()).map(|due| inner.instant_of(due))
-            }
+            Fired::None => inner
+                .look(|view| view.engine.timers.next_due())
+                .map(|due| inner.instant_of(due)),
         };
         let chores_next = chores_at.map(|at| match last_chores {
             Some(last) => at.max(last + limits::HOUSEKEEPING),
@@ -85,16 +87,23 @@ enum Fired {
 async fn fire(inner: &Arc<Inner>) -> Fired {
     let now = inner.clock.now();
     let due: Vec<Timer> = inner.look(|view| {
-        view.engine.timers.due(now, limits::TIMERS_PER_ROUND).into_iter().cloned().collect()
+        view.engine
+            .timers
+            .due(now, limits::TIMERS_PER_ROUND)
+            .into_iter()
+            .cloned()
+            .collect()
     });
     if due.is_empty() {
         return Fired::None;
     }
     let fired = join_all(due.into_iter().map(|timer| fire_one(inner, timer))).await;
-    let moved = |result: &Result<Outcome, Failure>| {
-        matches!(result, Ok(outcome) if !matches!(outcome, Outcome::Rejected(_)))
-    };
-    if fired.iter().any(moved) { Fired::Some } else { Fired::Stuck }
+    let moved = |result: &Result<Outcome, Failure>| matches!(result, Ok(outcome) if !matches!(outcome, Outcome::Rejected(_)));
+    if fired.iter().any(moved) {
+        Fired::Some
+    } else {
+        Fired::Stuck
+    }
 }
 
 async fn fire_one(inner: &Arc<Inner>, timer: Timer) -> Result<Outcome, Failure> {
@@ -108,20 +117,39 @@ async fn fire_one(inner: &Arc<Inner>, timer: Timer) -> Result<Outcome, Failure> 
         message_id: Some(timer.message_id),
     });
     let (queue, key, version) = (timer.queue, timer.key, timer.version);
-    inner.ask(|reply| Request::Fire { queue, key, version, message, reply }).await
+    inner
+        .ask(|reply| Request::Fire {
+            queue,
+            key,
+            version,
+            message,
+            reply,
+        })
+        .await
 }
 
 /// Does what housekeeping asks for; when to ask again.
 async fn chores(inner: &Arc<Inner>) -> Option<TimeUs> {
     let chores = inner.leader.housekeep(inner.clock.now());
-    let commands = chores.commands.into_iter().map(|command| submit(inner, command));
+    let commands = chores
+        .commands
+        .into_iter()
+        .map(|command| submit(inner, command));
     let claims = chores.claims.into_iter().map(|claim| step(inner, claim));
     let (commands, claims) = tokio::join!(join_all(commands), join_all(claims));
-    let failed = commands.iter().chain(&claims).filter(|result| result.is_err()).count();
+    let failed = commands
+        .iter()
+        .chain(&claims)
+        .filter(|result| result.is_err())
+        .count();
     if failed > 0 {
         tracing::debug!(failed, "chores not done");
         let again = inner.clock.now().0.saturating_add(1_000_000);
-        return Some(chores.next.map_or(TimeUs(again), |next| next.min(TimeUs(again))));
+        return Some(
+            chores
+                .next
+                .map_or(TimeUs(again), |next| next.min(TimeUs(again))),
+        );
     }
     chores.next
 }
@@ -134,7 +162,13 @@ async fn submit(inner: &Arc<Inner>, command: Command) -> Result<Outcome, Failure
 async fn step(inner: &Arc<Inner>, claim: Claim) -> Result<Outcome, Failure> {
     let reserved = inner.leader.reserve(&claim);
     let claim = Box::new(claim);
-    inner.ask(|reply| Request::Claim { claim, reserved, reply }).await
+    inner
+        .ask(|reply| Request::Claim {
+            claim,
+            reserved,
+            reply,
+        })
+        .await
 }
 
 /// How far in the future a time is, at least nothing.

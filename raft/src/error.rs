@@ -8,11 +8,19 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("{what} {path}: {source}")]
-    File { what: &'static str, path: PathBuf, source: std::io::Error },
+    File {
+        what: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{path} is damaged: {why}")]
     Damaged { path: PathBuf, why: String },
     #[error("{path} belongs to node {found}, this node is {ours}")]
-    OtherNode { path: PathBuf, found: i32, ours: i32 },
+    OtherNode {
+        path: PathBuf,
+        found: i32,
+        ours: i32,
+    },
     #[error("the log cannot be opened: {0}")]
     Log(String),
     #[error("the state cannot be rebuilt: {0}")]

@@ -34,11 +34,16 @@ impl Identity {
     /// Reads the identity of a data directory, or makes one when there is none.
     pub fn open(dir: &Path, node_id: i32, group: u32) -> Result<Identity, StartError> {
         let path = dir.join(NAME);
-        let fail = |what, source| StartError::File { what, path: path.clone(), source };
+        let fail = |what, source| StartError::File {
+            what,
+            path: path.clone(),
+            source,
+        };
         let mut bytes = Vec::new();
         match File::open(&path) {
             Ok(mut file) => {
-                file.read_to_end(&mut bytes).map_err(|error| fail("cannot read", error))?;
+                file.read_to_end(&mut bytes)
+                    .map_err(|error| fail("cannot read", error))?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let made = Identity {
@@ -47,15 +52,22 @@ impl Identity {
                     cluster: rand::random(),
                     generation: rand::random(),
                 };
-                made.write(dir).map_err(|error| fail("cannot write", error))?;
+                made.write(dir)
+                    .map_err(|error| fail("cannot write", error))?;
                 return Ok(made);
             }
             Err(error) => return Err(fail("cannot open", error)),
         }
-        let found = Identity::decode(&bytes)
-            .map_err(|why| StartError::Damaged { path: path.clone(), why })?;
+        let found = Identity::decode(&bytes).map_err(|why| StartError::Damaged {
+            path: path.clone(),
+            why,
+        })?;
         if found.node_id != node_id {
-            return Err(StartError::OtherNode { path, found: found.node_id, ours: node_id });
+            return Err(StartError::OtherNode {
+                path,
+                found: found.node_id,
+                ours: node_id,
+            });
         }
         Ok(found)
     }
@@ -97,7 +109,9 @@ impl Identity {
         head.advance(MAGIC.len());
         let version = head.get_u32_le();
         if version != VERSION {
-            return Err(format!("it has format {version}, this binary reads {VERSION}"));
+            return Err(format!(
+                "it has format {version}, this binary reads {VERSION}"
+            ));
         }
         if head.get_u32_le() != crc32fast::hash(body) {
             return Err("its checksum does not fit".to_string());
@@ -112,7 +126,11 @@ impl Identity {
 
     fn write(&self, dir: &Path) -> std::io::Result<()> {
         let staged = dir.join(format!("{NAME}.tmp"));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&staged)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&staged)?;
         file.write_all(&self.encode())?;
         file.sync_all()?;
         std::fs::rename(&staged, dir.join(NAME))?;
@@ -131,7 +149,14 @@ mod tests {
         assert_eq!(Identity::open(dir.path(), 3, 1).unwrap(), made);
         assert_eq!(made.cluster_text().len(), 22);
         let other = Identity::open(dir.path(), 4, 1);
-        assert!(matches!(other, Err(StartError::OtherNode { found: 3, ours: 4, .. })));
+        assert!(matches!(
+            other,
+            Err(StartError::OtherNode {
+                found: 3,
+                ours: 4,
+                ..
+            })
+        ));
     }
 
     #[test]

@@ -83,7 +83,10 @@ impl Leader {
         Reserved::new(move |applied| {
             let state = leader.state.read();
             let now = leader.clock.now();
-            leader.scheduler.lock().settled(state.view(), now, &claim, applied);
+            leader
+                .scheduler
+                .lock()
+                .settled(state.view(), now, &claim, applied);
             drop(state);
             if !applied {
                 // Its lanes may be another pop's work.

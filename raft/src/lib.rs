@@ -26,6 +26,7 @@ mod metrics;
 mod node;
 mod pop;
 mod port;
+mod reclaim;
 pub mod replicator;
 mod waiters;
 

@@ -49,13 +49,20 @@ impl LocalReplicator {
     /// Starts to lead a group of one.
     pub async fn start(node_id: i32, applier: Applier) -> Arc<LocalReplicator> {
         let blank = Committed {
-            at: Position { term: TERM, index: 1 },
+            at: Position {
+                term: TERM,
+                index: 1,
+            },
             content: Content::Blank,
             reply: None,
         };
         // An apply thread that ended has stopped the node already.
         let _ = applier.apply(blank).await;
-        let log = MemoryLog { first: 1, entries: vec![Bytes::new()], bytes: 0 };
+        let log = MemoryLog {
+            first: 1,
+            entries: vec![Bytes::new()],
+            bytes: 0,
+        };
         let role = Role {
             term: TERM,
             leader: Some(node_id),
@@ -85,7 +92,11 @@ impl Replicator for LocalReplicator {
     }
 
     fn propose(&self, proposal: Proposal) -> BoxFuture<()> {
-        let Proposal { parts, flushed, ticket } = proposal;
+        let Proposal {
+            parts,
+            flushed,
+            ticket,
+        } = proposal;
         let (log, applier, order) = (self.log.clone(), self.applier.clone(), self.order.clone());
         let roles = self.roles.clone();
         Box::pin(async move {
@@ -107,7 +118,11 @@ impl Replicator for LocalReplicator {
             roles.send_modify(|role| role.committed = index);
             let at = Position { term: TERM, index };
             let reply = Box::new(move |outcomes| ticket.answer(Verdict::Applied(at, outcomes)));
-            let entry = Committed { at, content: Content::Commands(payload), reply: Some(reply) };
+            let entry = Committed {
+                at,
+                content: Content::Commands(payload),
+                reply: Some(reply),
+            };
             // An entry that is not taken drops its ticket: unknown.
             let _ = applier.apply(entry).await;
         })
@@ -127,12 +142,19 @@ impl Replicator for LocalReplicator {
     }
 
     fn members(&self) -> Vec<Member> {
-        vec![Member { id: self.node_id, voter: true, ..Member::default() }]
+        vec![Member {
+            id: self.node_id,
+            voter: true,
+            ..Member::default()
+        }]
     }
 
     fn read(&self, at: BatchRef) -> Result<Bytes, Failure> {
         let log = self.log.read();
-        let entry = at.index.checked_sub(log.first).and_then(|nth| usize::try_from(nth).ok());
+        let entry = at
+            .index
+            .checked_sub(log.first)
+            .and_then(|nth| usize::try_from(nth).ok());
         entry
             .and_then(|nth| log.entries.get(nth))
             .and_then(|payload| slice(payload, at))
@@ -149,9 +171,15 @@ impl Replicator for LocalReplicator {
 
     fn purge(&self, through: u64) -> BoxFuture<()> {
         let mut log = self.log.write();
-        let gone = (through + 1).saturating_sub(log.first).min(log.entries.len() as u64 - 1);
+        let gone = (through + 1)
+            .saturating_sub(log.first)
+            .min(log.entries.len() as u64 - 1);
         let gone_entries = usize::try_from(gone).unwrap_or(0);
-        let freed: usize = log.entries.drain(..gone_entries).map(|entry| entry.len()).sum();
+        let freed: usize = log
+            .entries
+            .drain(..gone_entries)
+            .map(|entry| entry.len())
+            .sum();
         log.first += gone;
         log.bytes -= freed as u64;
         Box::pin(std::future::ready(()))

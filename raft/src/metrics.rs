@@ -1,5 +1,6 @@
 //! The names of all metrics of this crate, and the only place that records them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
@@ -36,4 +37,11 @@ pub(crate) fn duplicate_at_the_door() {
 pub(crate) fn image(bytes: u64, took: Duration) {
     gauge!("queen_image_bytes").set(bytes as f64);
     histogram!("queen_image_seconds").record(took.as_secs_f64());
+}
+
+/// Sets a gauge for each figure; asked for when somebody looks, so an idle node sets none.
+pub(crate) fn figures(figures: &BTreeMap<String, f64>) {
+    for (name, value) in figures {
+        gauge!(format!("queen_{name}")).set(*value);
+    }
 }

@@ -15,7 +15,7 @@ use queen_engine::Effects;
 use queen_engine::command::Command;
 use queen_engine::ids::TimeUs;
 use queen_engine::port::{BrokerAddress, Failure, View};
-use queen_log::{Log, LogConfig};
+use queen_log::{Log, LogConfig, LogError, Recovered};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ use crate::identity::Identity;
 use crate::leader::Leader;
 use crate::local::LocalReplicator;
 use crate::replicator::{ONLY_GROUP, Position, Replicator};
-use crate::{driver, limits};
+use crate::{driver, limits, metrics, reclaim};
 
 /// How to run a node.
 #[derive(Clone, Debug)]
@@ -127,7 +127,10 @@ impl Inner {
     /// Queues a command nobody waits for.
     pub(crate) fn give_back(&self, command: Command) {
         let (reply, _) = oneshot::channel();
-        self.batcher.enter_now(Request::Command { command: Box::new(command), reply });
+        self.batcher.enter_now(Request::Command {
+            command: Box::new(command),
+            reply,
+        });
     }
 
     /// Fails unless this node leads and is up to date.
@@ -138,7 +141,9 @@ impl Inner {
         let role = self.replicator.role();
         match role.stopped {
             Some(_) => Err(Failure::Stopping),
-            None => Err(Failure::NotLeader { leader: role.leader.filter(|id| *id != self.node_id) }),
+            None => Err(Failure::NotLeader {
+                leader: role.leader.filter(|id| *id != self.node_id),
+            }),
         }
     }
 
@@ -188,9 +193,19 @@ impl Node {
     /// Starts a node on its data directory. Blocks until the log and the state are recovered and
     /// consensus runs; [`Node::ready`] tells when it serves.
     pub fn start(config: NodeConfig) -> Result<Arc<Node>, StartError> {
+        Node::start_on(config, Log::open)
+    }
+
+    /// As [`Node::start`], with a log that `open` opens: on another disk, say.
+    pub fn start_on(
+        config: NodeConfig,
+        open: impl FnOnce(LogConfig) -> Result<(Log, Recovered), LogError>,
+    ) -> Result<Arc<Node>, StartError> {
         let dir = config.data_dir.clone();
-        std::fs::create_dir_all(&dir).map_err(|source| {
-            StartError::File { what: "cannot create", path: dir.clone(), source }
+        std::fs::create_dir_all(&dir).map_err(|source| StartError::File {
+            what: "cannot create",
+            path: dir.clone(),
+            source,
         })?;
         let identity = Identity::open(&dir, config.node_id, ONLY_GROUP.0)?;
         let log_config = LogConfig {
@@ -201,7 +216,7 @@ impl Node {
             ..LogConfig::new(dir.join("log"), identity.group)
         };
         let (log, recovered) =
-            Log::open(log_config).map_err(|error| StartError::Log(error.to_string()))?;
+            open(log_config).map_err(|error| StartError::Log(error.to_string()))?;
         let fatal = config.fatal.clone();
         log.on_fatal(Box::new(move |error| fatal.stop(&error.to_string())));
         let log = Arc::new(log);
@@ -224,6 +239,7 @@ impl Node {
             applier: ground.applier.clone(),
             image,
             identity,
+            fatal: ground.config.fatal.clone(),
         };
         let consensus = move || async move {
             let consensus = consensus::start(foundation).await?;
@@ -281,8 +297,16 @@ impl Node {
 
     /// Stops: refuses new work, finishes what is in flight, writes a state image, closes the log.
     pub async fn shutdown(&self) {
-        let Some(stopping) = self.stopping.lock().await.take() else { return };
-        let Stopping { stop, raft, apply, checkpoints, log } = stopping;
+        let Some(stopping) = self.stopping.lock().await.take() else {
+            return;
+        };
+        let Stopping {
+            stop,
+            raft,
+            apply,
+            checkpoints,
+            log,
+        } = stopping;
         self.inner.batcher.stop();
         self.inner.leader.waiters.wake_all();
         let deadline = Instant::now() + limits::STOP_WAIT;
@@ -325,7 +349,10 @@ impl Node {
         put("parked_pops", inner.leader.waiters.parked() as f64);
         put("ready_lanes", inner.leader.ready_lanes() as f64);
         put("decoded_cache_bytes", inner.decoded.bytes() as f64);
-        put("clock_ahead_seconds", inner.clock.ahead_of_wall() as f64 / 1e6);
+        put(
+            "clock_ahead_seconds",
+            inner.clock.ahead_of_wall() as f64 / 1e6,
+        );
         if let Some(images) = &inner.images {
             put("image_index", images.index() as f64);
             put("image_bytes", images.bytes() as f64);
@@ -341,7 +368,28 @@ impl Node {
             put("applied_index", engine.applied() as f64);
             put("index_active_records", view.index.active_records() as f64);
         });
+        metrics::figures(&figures);
         figures
+    }
+}
+
+/// Resolves when one of the tasks panics; a task that just ends is no matter.
+async fn first_panic(
+    chores: &mut tokio::task::JoinHandle<()>,
+    proposing: &mut tokio::task::JoinHandle<()>,
+    reclaiming: &mut tokio::task::JoinHandle<()>,
+) {
+    let (chores, proposing, reclaiming) = (panics(chores), panics(proposing), panics(reclaiming));
+    tokio::select! {
+        () = chores => {}
+        () = proposing => {}
+        () = reclaiming => {}
+    }
+}
+
+async fn panics(task: &mut tokio::task::JoinHandle<()>) {
+    if !task.await.is_err_and(|error| error.is_panic()) {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -362,10 +410,24 @@ fn lay_ground(
     clock.start_after(state.read().engine.now());
     let leader = Leader::new(state.clone(), clock.clone());
     let cutter = checkpoints.clone().map(Cutter::new);
-    let watcher = NodeWatcher { leader: leader.clone(), cutter };
-    let (applier, apply) = Applier::start(state.clone(), watcher, config.fatal.clone())
-        .map_err(StartError::Thread)?;
-    Ok((Ground { config, identity, state, clock, leader, applier, checkpoints }, apply))
+    let watcher = NodeWatcher {
+        leader: leader.clone(),
+        cutter,
+    };
+    let (applier, apply) =
+        Applier::start(state.clone(), watcher, config.fatal.clone()).map_err(StartError::Thread)?;
+    Ok((
+        Ground {
+            config,
+            identity,
+            state,
+            clock,
+            leader,
+            applier,
+            checkpoints,
+        },
+        apply,
+    ))
 }
 
 /// Starts consensus on its own thread, then the proposer and the leader's chores beside it.
@@ -400,6 +462,7 @@ where
                         return;
                     }
                 };
+                let fatal = ground.config.fatal.clone();
                 let inner = assemble(ground, replicator);
                 let proposer = Proposer {
                     replicator: inner.replicator.clone(),
@@ -407,13 +470,21 @@ where
                     clock: inner.clock.clone(),
                     default_partitions: inner.default_partitions,
                 };
-                let chores = tokio::spawn(driver::run(inner.clone()));
-                let proposing = tokio::spawn(inner.batcher.clone().run(proposer));
+                let mut chores = tokio::spawn(driver::run(inner.clone()));
+                let mut reclaiming = tokio::spawn(reclaim::run(inner.clone()));
+                let mut proposing = tokio::spawn(inner.batcher.clone().run(proposer));
                 let _ = started.send(Ok(inner));
-                // A node that is dropped stops as one that is told to.
-                let _ = stopped.await;
+                // A task that panics leaves a node that looks alive and is not.
+                tokio::select! {
+                    // A node that is dropped stops as one that is told to.
+                    _ = stopped => {}
+                    () = first_panic(&mut chores, &mut proposing, &mut reclaiming) => {
+                        fatal.stop("a task of the node panicked");
+                    }
+                }
                 chores.abort();
                 proposing.abort();
+                reclaiming.abort();
             });
             runtime.shutdown_timeout(Duration::from_millis(200));
         })
@@ -422,12 +493,29 @@ where
         Ok(inner) => inner?,
         Err(_) => return Err(StartError::Consensus("its thread panicked".to_string())),
     };
-    let stopping = Stopping { stop, raft, apply, checkpoints, log };
-    Ok(Arc::new(Node { inner, stopping: tokio::sync::Mutex::new(Some(stopping)) }))
+    let stopping = Stopping {
+        stop,
+        raft,
+        apply,
+        checkpoints,
+        log,
+    };
+    Ok(Arc::new(Node {
+        inner,
+        stopping: tokio::sync::Mutex::new(Some(stopping)),
+    }))
 }
 
 fn assemble(ground: Ground, replicator: Arc<dyn Replicator>) -> Arc<Inner> {
-    let Ground { config, identity, state, clock, leader, applier, checkpoints } = ground;
+    let Ground {
+        config,
+        identity,
+        state,
+        clock,
+        leader,
+        applier,
+        checkpoints,
+    } = ground;
     Arc::new(Inner {
         node_id: config.node_id,
         cluster_id: identity.cluster_text(),

@@ -45,7 +45,9 @@ pub async fn pop(inner: Arc<Inner>, pop: PopRequest) -> Result<PopAnswer, Failur
                 }
             }
             Plan::Submit(command) => {
-                let outcome = inner.ask(|reply| Request::Command { command, reply }).await?;
+                let outcome = inner
+                    .ask(|reply| Request::Command { command, reply })
+                    .await?;
                 if matches!(outcome, Outcome::Rejected(_)) {
                     lost += 1;
                 }
@@ -75,7 +77,11 @@ async fn propose(inner: &Arc<Inner>, claim: &Claim) -> Result<Option<Vec<Claimed
         proposed: reserved.proposed.clone(),
         answer: Some(answer),
     };
-    let request = Request::Claim { claim: Box::new(claim.clone()), reserved, reply };
+    let request = Request::Claim {
+        claim: Box::new(claim.clone()),
+        reserved,
+        reply,
+    };
     inner.enter(request).await?;
     if !claim.lanes.is_empty() {
         // There may be more than this pop takes.
@@ -98,7 +104,9 @@ struct Pending {
 
 impl Pending {
     async fn outcome(&mut self) -> Result<Outcome, Failure> {
-        let Some(answer) = self.answer.as_mut() else { return Err(Failure::Timeout) };
+        let Some(answer) = self.answer.as_mut() else {
+            return Err(Failure::Timeout);
+        };
         let outcome = Batcher::answer(answer).await;
         // After a failure other than an unknown outcome there is nothing to give back.
         if !matches!(outcome, Err(Failure::Timeout)) {
@@ -110,7 +118,9 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        let Some(mut answer) = self.answer.take() else { return };
+        let Some(mut answer) = self.answer.take() else {
+            return;
+        };
         // The proposer marks the claim before it looks whether anybody still waits: one of the two
         // sides sees the other.
         answer.close();

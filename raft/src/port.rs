@@ -28,7 +28,10 @@ impl Inner {
         }
         let bytes = self.replicator.read(at)?;
         let batch = DecodedBatch::decode(bytes, BATCH_DECOMPRESSED_BYTES_MAX).map_err(|error| {
-            Failure::Storage(format!("batch at entry {} offset {}: {error}", at.index, at.offset))
+            Failure::Storage(format!(
+                "batch at entry {} offset {}: {error}",
+                at.index, at.offset
+            ))
         })?;
         let batch = Arc::new(batch);
         self.decoded.hold(at, &batch);
@@ -41,7 +44,9 @@ impl Inner {
             return Ok(pushed);
         }
         let place = self.look(|view| view.index.locate(pushed.lane, pushed.number));
-        let Some(place) = place else { return Ok(pushed) };
+        let Some(place) = place else {
+            return Ok(pushed);
+        };
         let batch = self.decoded(place.row.at)?;
         let promised = batch
             .record(place.record as usize)
@@ -54,10 +59,7 @@ impl Inner {
         Ok(pushed)
     }
 
-    async fn push(
-        &self,
-        items: Vec<PushItem>,
-    ) -> Result<Vec<Result<Pushed, Reject>>, Failure> {
+    async fn push(&self, items: Vec<PushItem>) -> Result<Vec<Result<Pushed, Reject>>, Failure> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
@@ -65,7 +67,11 @@ impl Inner {
         let results = self
             .ask(|reply| {
                 let job = Arc::new(PushJob::new(items, reply));
-                Request::Push(PushPart { job, items: all, attempts: 0 })
+                Request::Push(PushPart {
+                    job,
+                    items: all,
+                    attempts: 0,
+                })
             })
             .await?;
         let finish = |result: Result<Pushed, Reject>| match result {
@@ -76,11 +82,15 @@ impl Inner {
     }
 
     async fn barrier(&self) -> Result<(), Failure> {
-        let index = self.replicator.barrier().await.map_err(|refusal| match refusal {
-            Refusal::NotLeader(leader) => Failure::NotLeader { leader },
-            Refusal::NotNow => Failure::NotLeader { leader: None },
-            Refusal::Stopped => Failure::Stopping,
-        })?;
+        let index = self
+            .replicator
+            .barrier()
+            .await
+            .map_err(|refusal| match refusal {
+                Refusal::NotLeader(leader) => Failure::NotLeader { leader },
+                Refusal::NotNow => Failure::NotLeader { leader: None },
+                Refusal::Stopped => Failure::Stopping,
+            })?;
         let mut applied = self.applier.applied();
         let reached = applied.wait_for(|at| at.is_some_and(|at| at.index >= index));
         match tokio::time::timeout(crate::limits::OUTCOME_WAIT, reached).await {
@@ -172,7 +182,11 @@ impl Broker for Node {
         Box::pin(async move { inner.ask(|reply| Request::Transact { bundle, reply }).await })
     }
 
-    fn replay(&self, id: u64, copy: PushItem) -> BoxFuture<Result<Result<Pushed, Reject>, Failure>> {
+    fn replay(
+        &self,
+        id: u64,
+        copy: PushItem,
+    ) -> BoxFuture<Result<Result<Pushed, Reject>, Failure>> {
         let inner = self.inner.clone();
         let copy = Box::new(copy);
         Box::pin(async move { inner.ask(|reply| Request::Replay { id, copy, reply }).await })
@@ -187,7 +201,11 @@ impl Broker for Node {
         let topics: BTreeSet<TopicId> = answer.claims.iter().map(|claim| claim.topic).collect();
         for topic in topics {
             let group = group.clone();
-            self.inner.give_back(Command::Unclaim { topic, group, lease });
+            self.inner.give_back(Command::Unclaim {
+                topic,
+                group,
+                lease,
+            });
         }
     }
 

@@ -38,18 +38,33 @@ impl Waiters {
         let group: Arc<str> = Arc::from(group);
         let mut places = self.places.lock();
         for topic in topics {
-            let queue = places.pops.entry(*topic).or_default().entry(group.clone()).or_default();
+            let queue = places
+                .pops
+                .entry(*topic)
+                .or_default()
+                .entry(group.clone())
+                .or_default();
             queue.push_back(slot.clone());
         }
         places.catalogue.insert(address(&slot), slot.clone());
         self.parked.fetch_add(1, Ordering::Relaxed);
-        Parked { waiters: self.clone(), slot, receiver, group, topics: topics.to_vec() }
+        Parked {
+            waiters: self.clone(),
+            slot,
+            receiver,
+            group,
+            topics: topics.to_vec(),
+        }
     }
 
     /// Wakes one pop of a group on a topic.
     pub fn wake(&self, topic: TopicId, group: &str) {
         let mut places = self.places.lock();
-        if let Some(queue) = places.pops.get_mut(&topic).and_then(|groups| groups.get_mut(group)) {
+        if let Some(queue) = places
+            .pops
+            .get_mut(&topic)
+            .and_then(|groups| groups.get_mut(group))
+        {
             wake_first(queue);
         }
     }
@@ -93,7 +108,12 @@ impl Waiters {
             places.polls.entry(*topic).or_default().push(slot.clone());
         }
         drop(places);
-        let polled = Polled { waiters: self.clone(), slot, receiver, topics: topics.to_vec() };
+        let polled = Polled {
+            waiters: self.clone(),
+            slot,
+            receiver,
+            topics: topics.to_vec(),
+        };
         Box::pin(polled.woken())
     }
 
@@ -149,8 +169,12 @@ impl Drop for Parked {
         let mut places = waiters.places.lock();
         places.catalogue.remove(&address(&self.slot));
         for topic in &self.topics {
-            let Some(groups) = places.pops.get_mut(topic) else { continue };
-            let Some(queue) = groups.get_mut(&self.group) else { continue };
+            let Some(groups) = places.pops.get_mut(topic) else {
+                continue;
+            };
+            let Some(queue) = groups.get_mut(&self.group) else {
+                continue;
+            };
             // Those that leave unwoken are mostly the oldest, near the front.
             if let Some(at) = queue.iter().position(|slot| Arc::ptr_eq(slot, &self.slot)) {
                 queue.remove(at);
@@ -189,7 +213,9 @@ impl Drop for Polled {
         }
         let mut places = self.waiters.places.lock();
         for topic in &self.topics {
-            let Some(slots) = places.polls.get_mut(topic) else { continue };
+            let Some(slots) = places.polls.get_mut(topic) else {
+                continue;
+            };
             slots.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
             if slots.is_empty() {
                 places.polls.remove(topic);

@@ -9,14 +9,28 @@ use queen_engine::port::{Broker, Failure, query};
 async fn the_thinnest_line() {
     let dir = tempfile::tempdir().unwrap();
     let node = start(config(dir.path())).await;
-    let pushed = push(&node, vec![item("q", "a", "1"), item("q", "b", "2"), item("q", "a", "3")]).await;
-    assert_eq!(pushed.iter().map(|p| p.number).collect::<Vec<_>>(), [0, 0, 1]);
+    let pushed = push(
+        &node,
+        vec![
+            item("q", "a", "1"),
+            item("q", "b", "2"),
+            item("q", "a", "3"),
+        ],
+    )
+    .await;
+    assert_eq!(
+        pushed.iter().map(|p| p.number).collect::<Vec<_>>(),
+        [0, 0, 1]
+    );
     let answer = pop(&node, "q", "g", 0).await;
     let mut got = payloads(&node, &answer);
     got.sort();
     assert_eq!(got, ["1", "2", "3"]);
     let acked = ack(&node, "g", &answer).await;
-    assert!(acked.iter().all(|result| result.rejected.is_none()), "{acked:?}");
+    assert!(
+        acked.iter().all(|result| result.rejected.is_none()),
+        "{acked:?}"
+    );
     assert!(pop(&node, "q", "g", 0).await.claims.is_empty());
     node.shutdown().await;
 }
@@ -32,8 +46,16 @@ async fn a_restart_changes_nothing() {
         }
         for i in 0..50 {
             let lane = format!("lane-{}", i % 7);
-            push(&node, vec![item_with_id("q", &lane, &format!("{i}"), &format!("{round}-{i}"))])
-                .await;
+            push(
+                &node,
+                vec![item_with_id(
+                    "q",
+                    &lane,
+                    &format!("{i}"),
+                    &format!("{round}-{i}"),
+                )],
+            )
+            .await;
         }
         let answer = pop(&node, "q", "g", 0).await;
         assert!(!answer.claims.is_empty());
@@ -56,8 +78,17 @@ fn state_without_leader_entry(node: &queen_raft::Node) -> Vec<String> {
             .iter()
             .map(|topic| format!("{topic:?}"))
             .collect();
-        lines.extend(view.engine.groups.iter().map(|(name, group)| format!("{name} {group:?}")));
-        lines.push(format!("{} lanes, {} ids", view.engine.lanes.len(), view.engine.dedup_len()));
+        lines.extend(
+            view.engine
+                .groups
+                .iter()
+                .map(|(name, group)| format!("{name} {group:?}")),
+        );
+        lines.push(format!(
+            "{} lanes, {} ids",
+            view.engine.lanes.len(),
+            view.engine.dedup_len()
+        ));
         lines
     })
 }
@@ -69,7 +100,11 @@ async fn a_repeated_id_is_a_duplicate_also_after_a_restart() {
     let first = push(&node, vec![item_with_id("q", "a", "1", "id")]).await;
     let entries = figure(&node, "log_entries");
     let again = push(&node, vec![item_with_id("q", "a", "1", "id")]).await;
-    assert_eq!(figure(&node, "log_entries"), entries, "a known duplicate is not logged");
+    assert_eq!(
+        figure(&node, "log_entries"),
+        entries,
+        "a known duplicate is not logged"
+    );
     assert!(!first[0].duplicate && again[0].duplicate);
     assert_eq!(again[0].message_id, first[0].message_id);
     node.shutdown().await;

@@ -7,7 +7,8 @@
 //!   answers at once.
 //! * The high watermark is the last stable offset is the end of the log, since only committed
 //!   entries are applied and there are no transactions yet. An offset outside
-//!   `[log start, end]` is OFFSET_OUT_OF_RANGE.
+//!   `[log start, end]` is OFFSET_OUT_OF_RANGE, or OFFSET_NOT_AVAILABLE while a new leader has not
+//!   applied everything yet.
 //! * v7+ sessions (KIP-227), v12+ the current leader in the answer, v13+ topics by id, v16+ the
 //!   leader's address (KIP-951). Records are never null (KAFKA-18646).
 
@@ -272,7 +273,12 @@ fn look_at(
     let offset = match u64::try_from(wanted.offset) {
         Ok(offset) if (partition.log_start..=partition.next_offset).contains(&offset) => offset,
         _ => {
-            found.error = Some(ResponseError::OffsetOutOfRange);
+            // A new leader that has not applied everything yet must not send clients back.
+            found.error = Some(if node.ready {
+                ResponseError::OffsetOutOfRange
+            } else {
+                ResponseError::OffsetNotAvailable
+            });
             return Ok(found);
         }
     };

@@ -38,7 +38,7 @@ impl Handler for ListOffsets {
 
     async fn answer(
         context: Arc<Context>,
-        _call: Call,
+        call: Call,
         request: ListOffsetsRequest,
     ) -> ListOffsetsResponse {
         let node = context.node();
@@ -53,7 +53,8 @@ impl Handler for ListOffsets {
                     Ok(found) => row
                         .with_offset(found.offset)
                         .with_timestamp(found.timestamp)
-                        .with_leader_epoch(found.epoch),
+                        // Not to be said before v4.
+                        .with_leader_epoch(if call.version >= 4 { found.epoch } else { -1 }),
                     Err(error) => row.with_error_code(error.code()),
                 }
             });
@@ -88,6 +89,10 @@ fn find(
 ) -> Result<Found, ResponseError> {
     if !node.is_leader {
         return Err(ResponseError::NotLeaderOrFollower);
+    }
+    if !node.ready {
+        // A new leader's end may still lie below what clients were shown.
+        return Err(ResponseError::OffsetNotAvailable);
     }
     check_epoch(node, wanted.current_leader_epoch)?;
     let index = u32::try_from(wanted.partition_index)

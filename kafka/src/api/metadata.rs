@@ -60,12 +60,11 @@ impl Handler for Metadata {
                 .map(|w| one_topic(&context, &node, w, &created))
                 .collect(),
         };
-        let response = MetadataResponse::default()
+        MetadataResponse::default()
             .with_brokers(brokers(&node))
             .with_cluster_id(Some(text(&node.cluster_id)))
             .with_controller_id(BrokerId(node.leader.unwrap_or(node.id)))
-            .with_topics(topics);
-        response
+            .with_topics(topics)
     }
 }
 

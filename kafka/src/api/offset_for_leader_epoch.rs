@@ -59,6 +59,10 @@ fn find(
     if !node.is_leader {
         return Err(ResponseError::NotLeaderOrFollower);
     }
+    if !node.ready {
+        // A new leader's end may still lie below what clients were shown.
+        return Err(ResponseError::OffsetNotAvailable);
+    }
     check_epoch(node, wanted.current_leader_epoch)?;
     let unknown = ResponseError::UnknownTopicOrPartition;
     let index = u32::try_from(wanted.partition).map_err(|_| unknown)?;

@@ -69,9 +69,16 @@ pub(super) fn build(proposer: &Proposer, taken: Vec<Queued>, shared: &Shared) ->
         queued.request.fail(Failure::Timeout);
     }
     if entry.is_empty() {
+        // An item may have been refused after its id was noted.
+        shared.queue.lock().forget(&ids);
         return None;
     }
-    Some(Built { parts: entry.finish(proposer.clock.stamp()), routes, ids, pushes_at })
+    Some(Built {
+        parts: entry.finish(proposer.clock.stamp()),
+        routes,
+        ids,
+        pushes_at,
+    })
 }
 
 /// Puts one request into the entry. `None` when it is answered or comes later.
@@ -82,18 +89,40 @@ fn place(
     shared: &Shared,
     ids: &mut Vec<u128>,
 ) -> Option<Routed> {
-    let Queued { request, bytes, room } = queued;
+    let Queued {
+        request,
+        bytes,
+        room,
+    } = queued;
     let routed = |request, slots| {
-        Some(Routed { queued: Queued { request, bytes, room }, slots })
+        Some(Routed {
+            queued: Queued {
+                request,
+                bytes,
+                room,
+            },
+            slots,
+        })
     };
     match request {
         Request::Command { command, reply } => {
             let at = entry.command((*command).clone());
             routed(Request::Command { command, reply }, Slots::At(at))
         }
-        Request::Claim { claim, reserved, reply } => {
+        Request::Claim {
+            claim,
+            reserved,
+            reply,
+        } => {
             let at = entry.command(Command::Claim((*claim).clone()));
-            routed(Request::Claim { claim, reserved, reply }, Slots::At(at))
+            routed(
+                Request::Claim {
+                    claim,
+                    reserved,
+                    reply,
+                },
+                Slots::At(at),
+            )
         }
         Request::Produce { batches, reply } => {
             let from = entry.len();
@@ -107,11 +136,19 @@ fn place(
         Request::Push(part) => {
             let (placed, later) = pushes.add(&part, &mut shared.queue.lock().ids_in_flight, ids);
             if !later.is_empty() {
-                let part = PushPart { job: part.job.clone(), items: later, attempts: part.attempts };
+                let part = PushPart {
+                    job: part.job.clone(),
+                    items: later,
+                    attempts: part.attempts,
+                };
                 let request = Request::Push(part);
                 let bytes = request.bytes();
                 // What is left of the job pays for the room.
-                let later = Queued { request, bytes, room: None };
+                let later = Queued {
+                    request,
+                    bytes,
+                    room: None,
+                };
                 shared.queue.lock().deferred.push(later);
             }
             if placed.is_empty() {
@@ -119,47 +156,61 @@ fn place(
             }
             routed(Request::Push(part), Slots::Push(placed))
         }
-        Request::Transact { bundle, reply } => {
-            match push::transaction(pushes, &bundle, entry) {
-                Ok((transaction, landings)) => {
-                    let at = entry.command(Command::Transaction(transaction));
-                    routed(Request::Transact { bundle, reply }, Slots::Transact(at, landings))
-                }
-                Err(rollback) => {
-                    send(reply, Ok(Err(rollback)));
-                    None
-                }
+        Request::Transact { bundle, reply } => match push::transaction(pushes, &bundle, entry) {
+            Ok((transaction, landings)) => {
+                let at = entry.command(Command::Transaction(transaction));
+                routed(
+                    Request::Transact { bundle, reply },
+                    Slots::Transact(at, landings),
+                )
             }
-        }
+            Err(rollback) => {
+                send(reply, Ok(Err(rollback)));
+                None
+            }
+        },
         Request::Replay { id, copy, reply } => match pushes.alone(&copy, entry) {
             Ok((append, landing)) => {
                 let at = entry.command(Command::ReplayDeadLetter { id, append });
-                routed(Request::Replay { id, copy, reply }, Slots::Record(at, landing))
+                routed(
+                    Request::Replay { id, copy, reply },
+                    Slots::Record(at, landing),
+                )
             }
             Err(reject) => {
                 send(reply, Ok(Err(reject)));
                 None
             }
         },
-        Request::Fire { queue, key, version, message, reply } => {
-            match pushes.alone(&message, entry) {
-                Ok((append, _)) => {
-                    let (queue_name, key_name) = (queue.clone(), key.clone());
-                    let at = entry.command(Command::FireTimer {
-                        queue: queue_name,
-                        key: key_name,
-                        version,
-                        append,
-                    });
-                    let request = Request::Fire { queue, key, version, message, reply };
-                    routed(request, Slots::At(at))
-                }
-                Err(reject) => {
-                    send(reply, Ok(Outcome::Rejected(reject)));
-                    None
-                }
+        Request::Fire {
+            queue,
+            key,
+            version,
+            message,
+            reply,
+        } => match pushes.alone(&message, entry) {
+            Ok((append, _)) => {
+                let (queue_name, key_name) = (queue.clone(), key.clone());
+                let at = entry.command(Command::FireTimer {
+                    queue: queue_name,
+                    key: key_name,
+                    version,
+                    append,
+                });
+                let request = Request::Fire {
+                    queue,
+                    key,
+                    version,
+                    message,
+                    reply,
+                };
+                routed(request, Slots::At(at))
             }
-        }
+            Err(reject) => {
+                send(reply, Ok(Outcome::Rejected(reject)));
+                None
+            }
+        },
     }
 }
 
@@ -194,17 +245,29 @@ pub(super) fn deliver(
     // The node proposes and applies in one process: an entry it proposed has an outcome for each
     // of its commands.
     let mut take = |at: usize| -> Outcome {
-        outcomes.get_mut(at).and_then(Option::take).expect("one outcome per command")
+        outcomes
+            .get_mut(at)
+            .and_then(Option::take)
+            .expect("one outcome per command")
     };
     let mut again = Vec::new();
     let mut pushed = Vec::new();
     for Routed { queued, slots } in routes {
-        let Queued { request, bytes, room } = queued;
+        let Queued {
+            request,
+            bytes,
+            room,
+        } = queued;
         match (request, slots) {
             (Request::Command { reply, .. } | Request::Fire { reply, .. }, Slots::At(at)) => {
                 send(reply, Ok(take(at)));
             }
-            (Request::Claim { reserved, reply, .. }, Slots::At(at)) => {
+            (
+                Request::Claim {
+                    reserved, reply, ..
+                },
+                Slots::At(at),
+            ) => {
                 let outcome = take(at);
                 reserved.settle(matches!(outcome, Outcome::Claimed(_)));
                 send(reply, Ok(outcome));
@@ -217,24 +280,38 @@ pub(super) fn deliver(
                 send(reply, Ok(push::bundle_answer(&bundle, &landings, take(at))));
             }
             (Request::Replay { copy, reply, .. }, Slots::Record(at, landing)) => {
-                let answer = appended(take(at))
-                    .and_then(|appended| push::pushed(&copy, &appended, landing));
+                let answer =
+                    appended(take(at)).and_then(|appended| push::pushed(&copy, &appended, landing));
                 send(reply, Ok(answer));
             }
             // Slots are made from their request above; no other pair exists.
             (request, _) => {
-                again.push(Queued { request, bytes, room });
+                again.push(Queued {
+                    request,
+                    bytes,
+                    room,
+                });
             }
         }
     }
     for (part, placed, room) in pushed {
         let later = push::deliver(&part, &placed, &|landing: Landing| {
-            outcomes.get(pushes_at + landing.batch).and_then(Option::as_ref)
+            outcomes
+                .get(pushes_at + landing.batch)
+                .and_then(Option::as_ref)
         });
         if !later.is_empty() {
             let attempts = part.attempts + 1;
-            let request = Request::Push(PushPart { job: part.job, items: later, attempts });
-            again.push(Queued { bytes: request.bytes(), request, room });
+            let request = Request::Push(PushPart {
+                job: part.job,
+                items: later,
+                attempts,
+            });
+            again.push(Queued {
+                bytes: request.bytes(),
+                request,
+                room,
+            });
         }
     }
     again

@@ -9,9 +9,7 @@ use queen_engine::entry::EntryBuilder;
 use queen_engine::ids::TimeUs;
 use queen_engine::message::message_id;
 use queen_engine::outcome::{Appended, Outcome, Reject, Rollback};
-use queen_engine::port::{
-    Bundle, BundleDone, BundleRollback, PushItem, Pushed, View,
-};
+use queen_engine::port::{Bundle, BundleDone, BundleRollback, PushItem, Pushed, View};
 use queen_engine::schedule::build::{BatchPlan, Landing, Route, route};
 
 use super::request::PushPart;
@@ -62,7 +60,9 @@ impl<'a> Pushes<'a> {
         let mut of_this_call: HashSet<u128> = HashSet::new();
         self.plan.next_call();
         for at in &part.items {
-            let Some(item) = part.job.items.get(*at) else { continue };
+            let Some(item) = part.job.items.get(*at) else {
+                continue;
+            };
             let route = self.route(&item.queue);
             if route.dedup
                 && let Some(id) = item.transaction_id.as_deref()
@@ -163,7 +163,12 @@ pub(super) fn bundle_answer(
                     .expect("a committed transaction answers for each of its records")
             };
             let pushes = bundle.pushes.iter().zip(landings).map(answer).collect();
-            Ok(BundleDone { acks: done.acks, pushes, kv: done.kv, timers: done.timers })
+            Ok(BundleDone {
+                acks: done.acks,
+                pushes,
+                kv: done.kv,
+                timers: done.timers,
+            })
         }
         Outcome::RolledBack(rollback) => Err(rolled_back(landings, rollback)),
         Outcome::Rejected(reject) => Err(BundleRollback::Other(Rollback::Push(0, reject))),
@@ -174,8 +179,12 @@ pub(super) fn bundle_answer(
 fn rolled_back(landings: &[Landing], rollback: Rollback) -> BundleRollback {
     match rollback {
         Rollback::Duplicate { batch, record } => {
-            let push = landings.iter().position(|l| l.batch == batch && l.record == record);
-            BundleRollback::Duplicate { push: push.unwrap_or(0) }
+            let push = landings
+                .iter()
+                .position(|l| l.batch == batch && l.record == record);
+            BundleRollback::Duplicate {
+                push: push.unwrap_or(0),
+            }
         }
         Rollback::Push(batch, reject) => {
             let push = landings.iter().position(|landing| landing.batch == batch);
@@ -195,7 +204,9 @@ pub(super) fn deliver<'o>(
 ) -> Vec<usize> {
     let mut later = Vec::new();
     for (at, landing) in placed {
-        let Some(item) = part.job.items.get(*at) else { continue };
+        let Some(item) = part.job.items.get(*at) else {
+            continue;
+        };
         let result = match outcome_of(*landing) {
             Some(Outcome::Appended(appended)) => pushed(item, appended, *landing),
             Some(Outcome::Rejected(reject)) => Err(reject.clone()),
@@ -223,7 +234,10 @@ pub(super) fn pushed(
     appended: &Appended,
     landing: Landing,
 ) -> Result<Pushed, Reject> {
-    let verdict = appended.verdicts.get(landing.record as usize).ok_or(Reject::Malformed)?;
+    let verdict = appended
+        .verdicts
+        .get(landing.record as usize)
+        .ok_or(Reject::Malformed)?;
     let derived = || message_id(verdict.lane, verdict.number, verdict.time);
     let promised = item.message_id.clone().filter(|_| !verdict.duplicate);
     Ok(Pushed {

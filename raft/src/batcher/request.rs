@@ -17,13 +17,36 @@ pub type Reply<T> = oneshot::Sender<Result<T, Failure>>;
 
 /// A request for a place in the log.
 pub enum Request {
-    Command { command: Box<Command>, reply: Reply<Outcome> },
-    Claim { claim: Box<Claim>, reserved: Reserved, reply: Reply<Outcome> },
-    Produce { batches: Vec<ProduceBatch>, reply: Reply<Vec<Result<Appended, Reject>>> },
+    Command {
+        command: Box<Command>,
+        reply: Reply<Outcome>,
+    },
+    Claim {
+        claim: Box<Claim>,
+        reserved: Reserved,
+        reply: Reply<Outcome>,
+    },
+    Produce {
+        batches: Vec<ProduceBatch>,
+        reply: Reply<Vec<Result<Appended, Reject>>>,
+    },
     Push(PushPart),
-    Transact { bundle: Box<Bundle>, reply: Reply<Result<BundleDone, BundleRollback>> },
-    Replay { id: u64, copy: Box<PushItem>, reply: Reply<Result<Pushed, Reject>> },
-    Fire { queue: String, key: String, version: u64, message: Box<PushItem>, reply: Reply<Outcome> },
+    Transact {
+        bundle: Box<Bundle>,
+        reply: Reply<Result<BundleDone, BundleRollback>>,
+    },
+    Replay {
+        id: u64,
+        copy: Box<PushItem>,
+        reply: Reply<Result<Pushed, Reject>>,
+    },
+    Fire {
+        queue: String,
+        key: String,
+        version: u64,
+        message: Box<PushItem>,
+        reply: Reply<Outcome>,
+    },
 }
 
 /// Ends a claim's reservations in the scheduler when it is dropped, and knows whether the claim
@@ -36,7 +59,10 @@ pub struct Reserved {
 impl Reserved {
     /// A reservation that `release` ends; it is told whether the claim was applied.
     pub fn new(release: impl FnOnce(bool) + Send + 'static) -> Reserved {
-        Reserved { proposed: Arc::default(), release: Some(Box::new(release)) }
+        Reserved {
+            proposed: Arc::default(),
+            release: Some(Box::new(release)),
+        }
     }
 
     /// Ends the reservation: the claim's outcome is known.
@@ -85,21 +111,33 @@ impl PushJob {
             left: items.len(),
             reply: Some(reply),
         };
-        PushJob { items, answers: Mutex::new(answers) }
+        PushJob {
+            items,
+            answers: Mutex::new(answers),
+        }
     }
 
     /// Answers one item; the last one answers the push.
     pub fn answer(&self, item: usize, result: Result<Pushed, Reject>) {
         let mut answers = self.answers.lock();
-        let PushAnswers { results, left, reply } = &mut *answers;
-        let Some(place) = results.get_mut(item) else { return };
+        let PushAnswers {
+            results,
+            left,
+            reply,
+        } = &mut *answers;
+        let Some(place) = results.get_mut(item) else {
+            return;
+        };
         if place.replace(result).is_none() {
             *left -= 1;
         }
         if *left == 0
             && let Some(reply) = reply.take()
         {
-            send(reply, Ok(std::mem::take(results).into_iter().flatten().collect()));
+            send(
+                reply,
+                Ok(std::mem::take(results).into_iter().flatten().collect()),
+            );
         }
     }
 
@@ -114,7 +152,11 @@ impl PushJob {
     }
 
     fn is_abandoned(&self) -> bool {
-        self.answers.lock().reply.as_ref().is_none_or(oneshot::Sender::is_closed)
+        self.answers
+            .lock()
+            .reply
+            .as_ref()
+            .is_none_or(oneshot::Sender::is_closed)
     }
 }
 
@@ -141,12 +183,19 @@ impl Request {
             Request::Claim { claim, .. } => {
                 64 + claim.group.len()
                     + claim.lanes.len() * 32
-                    + claim.advance.iter().map(|a| 24 + a.lanes.len() * 24).sum::<usize>()
+                    + claim
+                        .advance
+                        .iter()
+                        .map(|a| 24 + a.lanes.len() * 24)
+                        .sum::<usize>()
             }
             Request::Produce { batches, .. } => batches.iter().map(produce_bytes).sum(),
-            Request::Push(part) => {
-                part.items.iter().filter_map(|at| part.job.items.get(*at)).map(item_bytes).sum()
-            }
+            Request::Push(part) => part
+                .items
+                .iter()
+                .filter_map(|at| part.job.items.get(*at))
+                .map(item_bytes)
+                .sum(),
             Request::Transact { bundle, .. } => bundle_bytes(bundle),
             Request::Replay { copy, .. } => item_bytes(copy),
             Request::Fire { message, .. } => item_bytes(message),
@@ -168,7 +217,9 @@ impl Request {
         match self {
             // Nobody may be waiting from the start, and it is still wanted.
             Request::Command { .. } => false,
-            Request::Claim { reserved, reply, .. } => {
+            Request::Claim {
+                reserved, reply, ..
+            } => {
                 reserved.proposed.store(true, Ordering::SeqCst);
                 reply.is_closed()
             }
@@ -186,7 +237,9 @@ impl Request {
             Request::Command { reply, .. } | Request::Fire { reply, .. } => {
                 send(reply, Err(failure));
             }
-            Request::Claim { reply, reserved, .. } => {
+            Request::Claim {
+                reply, reserved, ..
+            } => {
                 drop(reserved);
                 send(reply, Err(failure));
             }
@@ -200,7 +253,10 @@ impl Request {
 
 /// What a batch's hints and header cost beside its bytes.
 fn produce_bytes(batch: &ProduceBatch) -> usize {
-    batch.bytes.len() + 64 + batch.lanes.lane_of.len() * 5 + batch.lanes.names.len()
+    batch.bytes.len()
+        + 64
+        + batch.lanes.lane_of.len() * 5
+        + batch.lanes.names.len()
         + batch.dedup.len() * 24
 }
 
@@ -225,16 +281,23 @@ fn ack_bytes(ack: &queen_engine::command::AckItem) -> usize {
 fn timer_bytes(op: &queen_engine::timer::TimerOp) -> usize {
     use queen_engine::timer::TimerAction;
     let action = match &op.action {
-        TimerAction::Schedule { partition, txn, message_id, payload, .. } => {
-            partition.len() + txn.len() + message_id.len() + payload.len()
-        }
+        TimerAction::Schedule {
+            partition,
+            txn,
+            message_id,
+            payload,
+            ..
+        } => partition.len() + txn.len() + message_id.len() + payload.len(),
         TimerAction::Cancel { txn } => txn.as_ref().map_or(0, String::len),
     };
     64 + op.queue.len() + op.key.len() + action
 }
 
 fn bundle_bytes(bundle: &Bundle) -> usize {
-    let positions = bundle.positions.iter().map(|p| 96 + p.lane.len() + p.metadata.len());
+    let positions = bundle
+        .positions
+        .iter()
+        .map(|p| 96 + p.lane.len() + p.metadata.len());
     bundle.acks.iter().map(ack_bytes).sum::<usize>()
         + bundle.pushes.iter().map(item_bytes).sum::<usize>()
         + positions.sum::<usize>()

@@ -18,13 +18,18 @@ pub struct Booted {
 
 /// Loads the newest usable state.
 pub fn load(log: &Log) -> Result<Booted, StartError> {
-    let images = log.images().map_err(|error| StartError::Log(error.to_string()))?;
+    let images = log
+        .images()
+        .map_err(|error| StartError::Log(error.to_string()))?;
     let mut unusable = Vec::new();
     for image in images {
         match load_image(log, &image.bytes) {
             Ok(state) => {
                 tracing::info!(index = image.index, "state image loaded");
-                return Ok(Booted { state, image: Some(image.bytes) });
+                return Ok(Booted {
+                    state,
+                    image: Some(image.bytes),
+                });
             }
             Err(why) => {
                 tracing::warn!(index = image.index, why, "state image not used");
@@ -49,13 +54,21 @@ pub fn load(log: &Log) -> Result<Booted, StartError> {
 fn load_image(log: &Log, bytes: &Bytes) -> Result<State, String> {
     let mut state = image::decode(bytes.clone()).map_err(|error| error.to_string())?;
     for segment in log.segments() {
-        let Some(last) = segment.last_index.filter(|last| *last < state.sealed_before) else {
+        let Some(last) = segment
+            .last_index
+            .filter(|last| *last < state.sealed_before)
+        else {
             continue;
         };
-        let mapped = log.map_sidecar(segment.no, SIDECAR).map_err(|error| error.to_string())?;
+        let mapped = log
+            .map_sidecar(segment.no, SIDECAR)
+            .map_err(|error| error.to_string())?;
         let path = segment.path.with_extension(SIDECAR);
         let Some(mapped) = mapped else {
-            return Err(format!("it needs {} (entries up to {last})", path.display()));
+            return Err(format!(
+                "it needs {} (entries up to {last})",
+                path.display()
+            ));
         };
         state
             .index

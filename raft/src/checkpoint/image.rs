@@ -87,18 +87,32 @@ pub fn decode(mut bytes: Bytes) -> Result<State, ImageFault> {
         return Err(ImageFault::Short);
     }
     let is_applied = place.get_u8() != 0;
-    let at = Position { term: place.get_u64_le(), index: place.get_u64_le() };
+    let at = Position {
+        term: place.get_u64_le(),
+        index: place.get_u64_le(),
+    };
     let sealed_before = place.get_u64_le();
     let membership = match membership.len() {
         0 => None,
         1..16 => return Err(ImageFault::Short),
         _ => {
-            let at = Position { term: membership.get_u64_le(), index: membership.get_u64_le() };
+            let at = Position {
+                term: membership.get_u64_le(),
+                index: membership.get_u64_le(),
+            };
             Some((at, Bytes::copy_from_slice(&membership)))
         }
     };
     let mut index = RecordIndex::new();
-    index.load_active(active).map_err(|error| ImageFault::Index(error.to_string()))?;
+    index
+        .load_active(active)
+        .map_err(|error| ImageFault::Index(error.to_string()))?;
     let engine = Engine::from_image(&engine)?;
-    Ok(State { engine, index, applied: is_applied.then_some(at), membership, sealed_before })
+    Ok(State {
+        engine,
+        index,
+        applied: is_applied.then_some(at),
+        membership,
+        sealed_before,
+    })
 }

@@ -36,7 +36,10 @@ pub fn log_id(term: u64, index: u64) -> LogId {
 }
 
 fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("stored {what} cannot be decoded"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("stored {what} cannot be decoded"),
+    )
 }
 
 impl Meta {
@@ -106,7 +109,9 @@ pub fn encode_membership(membership: &Membership) -> Bytes {
 /// Reads a membership.
 pub fn decode_membership(bytes: &[u8]) -> io::Result<Membership> {
     let mut rest = bytes;
-    decode(&mut rest).filter(|_| rest.is_empty()).ok_or_else(|| invalid("membership"))
+    decode(&mut rest)
+        .filter(|_| rest.is_empty())
+        .ok_or_else(|| invalid("membership"))
 }
 
 fn decode(rest: &mut &[u8]) -> Option<Membership> {
@@ -129,7 +134,13 @@ fn decode(rest: &mut &[u8]) -> Option<Membership> {
         let (address, tail) = rest.split_at_checked(len)?;
         *rest = tail;
         let address = std::str::from_utf8(address).ok()?.to_string();
-        nodes.insert(id, Peer { address, generation });
+        nodes.insert(
+            id,
+            Peer {
+                address,
+                generation,
+            },
+        );
     }
     if configs.is_empty() && nodes.is_empty() {
         return Some(Membership::default());
@@ -143,7 +154,11 @@ mod tests {
 
     #[test]
     fn meta_comes_back() {
-        for vote in [None, Some(Vote::new(3, 7)), Some(Vote::new_committed(u64::MAX, 0))] {
+        for vote in [
+            None,
+            Some(Vote::new(3, 7)),
+            Some(Vote::new_committed(u64::MAX, 0)),
+        ] {
             for purged in [None, Some(log_id(2, 9))] {
                 let meta = Meta { vote, purged };
                 assert_eq!(Meta::decode(&meta.encode()).unwrap(), meta);
@@ -153,7 +168,10 @@ mod tests {
 
     #[test]
     fn memberships_come_back_and_cut_ones_do_not() {
-        let peer = |address: &str| Peer { address: address.to_string(), generation: 5 };
+        let peer = |address: &str| Peer {
+            address: address.to_string(),
+            generation: 5,
+        };
         let nodes = BTreeMap::from([(1, peer("a:1")), (2, peer("")), (3, peer("ü:9"))]);
         let configs = vec![BTreeSet::from([1, 2]), BTreeSet::from([1, 3])];
         let membership = Membership::new(configs, nodes).unwrap();

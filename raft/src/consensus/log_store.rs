@@ -41,7 +41,10 @@ impl LogStore {
     /// Storage over an open log and the vote it was opened with.
     pub fn new(log: Arc<Log>, vote: Option<&[u8]>) -> io::Result<LogStore> {
         let meta = vote.map(Meta::decode).transpose()?.unwrap_or_default();
-        Ok(LogStore { log, meta: Arc::new(Mutex::new(meta)) })
+        Ok(LogStore {
+            log,
+            meta: Arc::new(Mutex::new(meta)),
+        })
     }
 
     /// Keeps a changed vote or purge point; durable on return, after all appends before it.
@@ -87,7 +90,10 @@ fn entry(frame: FrameOut) -> io::Result<Entry> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
     };
-    Ok(Entry { log_id: log_id(frame.term, frame.index), payload })
+    Ok(Entry {
+        log_id: log_id(frame.term, frame.index),
+        payload,
+    })
 }
 
 fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
@@ -155,7 +161,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
         let purged = self.meta.lock().purged;
         let last = self.log.last().map(|(term, index)| log_id(term, index));
-        Ok(LogState { last_purged_log_id: purged, last_log_id: last.max(purged) })
+        Ok(LogState {
+            last_purged_log_id: purged,
+            last_log_id: last.max(purged),
+        })
     }
 
     async fn get_log_reader(&mut self) -> LogStore {
@@ -185,7 +194,12 @@ impl RaftLogStorage<TypeConfig> for LogStore {
                 }
             };
             let (term, index) = (log_id.leader_id.term, log_id.index);
-            frames.push(FrameIn { kind, term, index, payload });
+            frames.push(FrameIn {
+                kind,
+                term,
+                index,
+                payload,
+            });
         }
         let done = move |result: Result<(), LogError>| {
             // A failed flush has ended the node; nothing may be reported as durable.
@@ -208,7 +222,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn purge(&mut self, through: LogId) -> io::Result<()> {
         // The purge point first: entries behind it may be gone, those before it never come back.
-        self.save(|meta| meta.purged = meta.purged.max(Some(through))).await?;
+        self.save(|meta| meta.purged = meta.purged.max(Some(through)))
+            .await?;
         let log = self.log.clone();
         let purged = tokio::task::spawn_blocking(move || {
             let behind = log.last().is_none_or(|(_, last)| last < through.index);

@@ -6,12 +6,12 @@ use std::future::Future;
 use std::io;
 
 use bytes::Bytes;
-use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
+use openraft::type_config::alias::{SnapshotOf, VoteOf};
 
 use super::types::{Peer, TypeConfig};
 
@@ -25,7 +25,10 @@ pub struct NoPeer {
 
 impl NoPeer {
     fn unreachable(&self) -> Unreachable<TypeConfig> {
-        let text = format!("node {} cannot be reached: this node has no peers", self.target);
+        let text = format!(
+            "node {} cannot be reached: this node has no peers",
+            self.target
+        );
         Unreachable::new(&io::Error::new(io::ErrorKind::NotConnected, text))
     }
 }

@@ -25,7 +25,10 @@ pub struct Machine {
 impl Machine {
     /// A machine on the apply thread's state, and the image that state was loaded from.
     pub fn new(applier: Applier, image: Option<Bytes>) -> io::Result<Machine> {
-        let mut machine = Machine { applier, current: None };
+        let mut machine = Machine {
+            applier,
+            current: None,
+        };
         if let Some(image) = image {
             machine.current = Some((machine.meta()?, image));
         }
@@ -34,7 +37,10 @@ impl Machine {
 
     fn meta(&self) -> io::Result<SnapshotMeta> {
         let (last_log_id, last_membership) = self.read_applied()?;
-        Ok(SnapshotMeta { last_log_id, last_membership })
+        Ok(SnapshotMeta {
+            last_log_id,
+            last_membership,
+        })
     }
 
     fn read_applied(&self) -> io::Result<(Option<LogId>, StoredMembership)> {
@@ -66,7 +72,10 @@ impl RaftStateMachine<TypeConfig> for Machine {
     {
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
-            let at = Position { term: entry.log_id.leader_id.term, index: entry.log_id.index };
+            let at = Position {
+                term: entry.log_id.leader_id.term,
+                index: entry.log_id.index,
+            };
             let content = match entry.payload {
                 EntryPayload::Normal(payload) => Content::Commands(payload.whole()),
                 EntryPayload::Blank => Content::Blank,
@@ -77,7 +86,10 @@ impl RaftStateMachine<TypeConfig> for Machine {
             let reply = responder.map(|responder| -> Reply {
                 Box::new(move |outcomes| responder.send(Applied(outcomes)))
             });
-            self.applier.apply(Committed { at, content, reply }).await.map_err(ended)?;
+            self.applier
+                .apply(Committed { at, content, reply })
+                .await
+                .map_err(ended)?;
         }
         self.applier.reached().await.map_err(ended)
     }
@@ -96,11 +108,15 @@ impl RaftStateMachine<TypeConfig> for Machine {
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, bytes: Bytes) -> io::Result<()> {
         let mut state = image::decode(bytes.clone()).map_err(ended)?;
         // What openraft says of the snapshot holds, even for an image of nothing.
-        let at = |id: LogId| Position { term: id.leader_id.term, index: id.index };
+        let at = |id: LogId| Position {
+            term: id.leader_id.term,
+            index: id.index,
+        };
         state.applied = meta.last_log_id.map(at);
-        state.membership = meta.last_membership.log_id().map(|id| {
-            (at(id), encode_membership(meta.last_membership.membership()))
-        });
+        state.membership = meta
+            .last_membership
+            .log_id()
+            .map(|id| (at(id), encode_membership(meta.last_membership.membership())));
         self.applier.replace(state).await.map_err(ended)?;
         self.current = Some((meta.clone(), bytes));
         Ok(())
@@ -126,9 +142,10 @@ impl RaftSnapshotBuilder<TypeConfig> for Builder {
         &mut self,
     ) -> io::Result<openraft::type_config::alias::SnapshotOf<TypeConfig, Bytes>> {
         match &self.taken {
-            Ok((meta, snapshot)) => {
-                Ok(Snapshot { meta: meta.clone(), snapshot: snapshot.clone() })
-            }
+            Ok((meta, snapshot)) => Ok(Snapshot {
+                meta: meta.clone(),
+                snapshot: snapshot.clone(),
+            }),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
         }
     }

@@ -33,12 +33,18 @@ pub struct Payload {
 impl Payload {
     /// An entry to propose.
     pub fn new(parts: Vec<Bytes>, flushed: Signal) -> Payload {
-        Payload { parts, flushed: Mutex::new(Some(flushed)) }
+        Payload {
+            parts,
+            flushed: Mutex::new(Some(flushed)),
+        }
     }
 
     /// An entry read back from the log.
     pub fn stored(bytes: Bytes) -> Payload {
-        Payload { parts: vec![bytes], flushed: Mutex::default() }
+        Payload {
+            parts: vec![bytes],
+            flushed: Mutex::default(),
+        }
     }
 
     /// Takes the signal out; the one who takes it fires it.
@@ -65,7 +71,10 @@ impl Payload {
 
 impl Clone for Payload {
     fn clone(&self) -> Self {
-        Payload { parts: self.parts.clone(), flushed: Mutex::default() }
+        Payload {
+            parts: self.parts.clone(),
+            flushed: Mutex::default(),
+        }
     }
 }
 
@@ -120,8 +129,7 @@ impl RaftTypeConfig for TypeConfig {
     type LeaderId = LeaderId<u64, u64>;
     type Vote = openraft::impls::Vote<Self::LeaderId>;
     type Payload = EntryPayload<Payload, u64, Peer>;
-    type Entry =
-        openraft::impls::Entry<<Self::LeaderId as RaftLeaderId>::Committed, Self::Payload>;
+    type Entry = openraft::impls::Entry<<Self::LeaderId as RaftLeaderId>::Committed, Self::Payload>;
     type Responder<T>
         = Callback<T>
     where

@@ -29,7 +29,10 @@ pub fn config(dir: &Path) -> NodeConfig {
 
 /// Starts a node and waits until it serves.
 pub async fn start(config: NodeConfig) -> Arc<Node> {
-    let node = tokio::task::spawn_blocking(|| Node::start(config)).await.unwrap().unwrap();
+    let node = tokio::task::spawn_blocking(|| Node::start(config))
+        .await
+        .unwrap()
+        .unwrap();
     node.ready().await.unwrap();
     node
 }
@@ -37,7 +40,10 @@ pub async fn start(config: NodeConfig) -> Arc<Node> {
 /// A node in memory that serves.
 pub async fn start_local() -> Arc<Node> {
     let config = config(Path::new("unused"));
-    let node = tokio::task::spawn_blocking(|| Node::start_local(config)).await.unwrap().unwrap();
+    let node = tokio::task::spawn_blocking(|| Node::start_local(config))
+        .await
+        .unwrap()
+        .unwrap();
     node.ready().await.unwrap();
     node
 }
@@ -52,7 +58,10 @@ pub fn item(queue: &str, lane: &str, payload: &str) -> PushItem {
 }
 
 pub fn item_with_id(queue: &str, lane: &str, payload: &str, id: &str) -> PushItem {
-    PushItem { transaction_id: Some(id.to_string()), ..item(queue, lane, payload) }
+    PushItem {
+        transaction_id: Some(id.to_string()),
+        ..item(queue, lane, payload)
+    }
 }
 
 pub async fn push(node: &Node, items: Vec<PushItem>) -> Vec<Pushed> {
@@ -68,7 +77,10 @@ pub fn pop_request(queue: &str, group: &str, wait_ms: u64) -> PopRequest {
         lanes: 10,
         wait_ms,
         lease_ms: Some(60_000),
-        subscription: Subscription { mode: Some("all".to_string()), from: None },
+        subscription: Subscription {
+            mode: Some("all".to_string()),
+            from: None,
+        },
         commit: false,
         conflation: false,
     }
@@ -122,7 +134,10 @@ pub fn state_bytes(node: &Node) -> Vec<u8> {
 }
 
 pub fn figure(node: &Node, name: &str) -> f64 {
-    *node.figures().get(name).unwrap_or_else(|| panic!("no figure {name}"))
+    *node
+        .figures()
+        .get(name)
+        .unwrap_or_else(|| panic!("no figure {name}"))
 }
 
 /// Looks until `look` is true.

@@ -1,0 +1,265 @@
+"""kill -9 under load, again and again: nothing acknowledged is lost, nothing is there twice. Then damaged and torn files."""
+
+import json
+import os
+import random
+import re
+import time
+
+import pytest
+from harness import kafka as k
+from harness import load, segments
+from harness.broker import Refused
+from harness.http import Http
+from harness.kafka import create_topic
+from harness.polling import eventually
+from harness.wire import Closed, Connection
+
+KILLS = int(os.environ.get("KILLS", "50"))
+SMALL = ("--segment-bytes", "1048576", "--default-partitions", "4")
+PARTITIONS = 4
+
+
+@pytest.mark.timeout(120 + 12 * KILLS)
+def test_kill_9_under_load(queen_factory):
+    broker = queen_factory(*SMALL).start()
+    with Connection(broker.kafka) as wire:
+        create_topic(wire, "crash-kafka", PARTITIONS)
+    grants = []
+    idem, plain = load.IdempotentWriter(broker, "crash-kafka"), load.PlainWriter(broker, "crash-kafka", PARTITIONS)
+    pusher, keeper, timers = load.Pusher(broker, "crash-http"), load.Keeper(broker), load.Scheduler(broker, "crash-timers")
+    consumers = [load.Consumer(broker, "crash-http", "workers", f"worker-{i}", grants) for i in range(2)]
+    workers = [idem, plain, pusher, keeper, timers, *consumers]
+    dice, slowest = random.Random(6), 0.0
+
+    def acknowledged():
+        for worker in workers:
+            assert worker.trouble is None, f"{type(worker).__name__}: {worker.trouble!r}"
+        return [worker.acknowledged for worker in workers]
+
+    for worker in workers:
+        worker.start()
+    try:
+        for kill in range(KILLS):
+            before, more = acknowledged(), dice.randrange(1, 60)
+            # Everybody has got something acknowledged since the start, then a random bit more: the blow falls anywhere in a write.
+            eventually(lambda: all(a > b for a, b in zip(acknowledged(), before)), 40, f"all clients are at work again after kill {kill}")
+            eventually(lambda: sum(acknowledged()) >= sum(before) + more, 20, "some more load", every=0.001)
+            broker.kill()
+            begun = time.monotonic()
+            broker.start()
+            slowest = max(slowest, time.monotonic() - begun)
+        before = acknowledged()
+        eventually(lambda: all(a > b for a, b in zip(acknowledged(), before)), 40, "all clients are at work again at the end")
+    finally:
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join(100)
+    assert not [type(w).__name__ for w in workers if w.is_alive()]
+    acknowledged()
+    assert slowest < 10, f"the slowest restart took {slowest:.1f} s"
+
+    def examine():
+        with Connection(broker.kafka) as wire, Http(broker.http) as http:
+            found, places = [], {}
+            for partition in range(PARTITIONS):
+                got = k.read_all(wire, "crash-kafka", partition)
+                assert [r.offset for r in got] == list(range(len(got))), f"partition {partition} has gaps"
+                for r in got:
+                    value = json.loads(r.value)
+                    found.append(value)
+                    places[value["by"], value["n"]] = (partition, r.offset)
+            idem.check(found)
+            plain.check(found, places)
+            pusher.check(http)
+            for consumer in consumers:
+                consumer.check(http)
+            timers.check(http)
+            # The lanes of what came over Kafka: dense, in order.
+            for key in range(idem.keys):
+                lane = http.lane("crash-kafka", f"idem-{key}")
+                assert [r["offset"] for r in lane] == list(range(len(lane)))
+                assert [r["payload"]["n"] for r in lane] == list(range(key, idem.sent, idem.keys))
+
+    load.check_grants(grants)
+    examine()
+    # And once more after an orderly stop and start.
+    broker.restart()
+    examine()
+    assert broker.stop() == 0
+
+
+def test_leases_and_attempts_survive_a_kill(queen_factory):
+    """LE-16: kill both the worker and the broker; the lease holds to its end and then the messages come again."""
+    broker = queen_factory(*SMALL).start()
+    with Http(broker.http) as http:
+        http.push("q", 1, 2, 3, partition="a")
+        asked = time.monotonic()
+        held = http.pop("q", leaseSeconds=4)
+        assert [m["data"] for m in held] == [1, 2, 3]
+    broker.restart(clean=False)
+    with Http(broker.http) as http:
+        again = eventually(lambda: http.pop("q", leaseSeconds=30), 20, "the lease ends")
+        assert time.monotonic() - asked >= 4
+        assert [m["data"] for m in again] == [1, 2, 3] and {m["deliveryAttempt"] for m in again} == {2}
+        late = http.ack(held[0])
+        assert not late["success"] and "invalid or expired lease" in late["error"]
+        assert all(r["success"] for r in http.ack_all(again))
+    broker.restart(clean=False)
+    with Http(broker.http) as http:
+        assert http.pop("q") == []
+
+
+def test_a_lease_can_be_used_after_a_restart(queen_factory):
+    broker = queen_factory(*SMALL).start()
+    with Http(broker.http) as http:
+        http.push("q", 1, 2, partition="a")
+        held = http.pop("q", leaseSeconds=60)
+    for clean in (True, False):
+        broker.restart(clean=clean)
+        with Http(broker.http) as http:
+            assert http.pop("q") == []
+            assert http.extend(held[0]["leaseId"], 60)["success"]
+    with Http(broker.http) as http:
+        assert all(r["success"] for r in http.ack_all(held))
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(queen_factory):
+    """A broker with several sealed segments and a stop behind it: (broker, how many records)."""
+    broker = queen_factory(*SMALL).start()
+    with Connection(broker.kafka) as wire:
+        create_topic(wire, "files", 1)
+        count = 0
+        while len(segments.used(broker.segments())) < 4:
+            k.append(wire, "files", 0, [(b"key-%d" % (i % 3), b"marker-%08d-" % (count + i) + b"x" * 1000) for i in range(50)])
+            count += 50
+            assert count < 20_000, "no segment is sealed: is --segment-bytes obeyed?"
+    return broker, count
+
+
+def everything(broker):
+    with Connection(broker.kafka) as wire:
+        return [r.value[:15] for r in k.read_all(wire, "files", 0)]
+
+
+def numbered(count):
+    return [b"marker-%08d" % i for i in range(count)]
+
+
+@pytest.mark.parametrize("place", ["in a value", "in a frame's length", "in a frame's checksum", "in the segment's header"])
+def test_a_flipped_byte_in_a_sealed_segment_is_refused(filled, place):
+    broker, count = filled
+    assert everything(broker) == numbered(count)
+    assert broker.stop() == 0
+    segment = segments.used(broker.segments())[1]
+    data = segment.read_bytes()
+    start, _ = segments.frames(segment)[2]
+    at = {"in a value": data.index(b"marker-", start) + 9, "in a frame's length": start + 1, "in a frame's checksum": start + 5,
+          "in the segment's header": 40}[place]
+    damaged = bytearray(data)
+    damaged[at] ^= 0x10
+    segment.write_bytes(damaged)
+    refused = None
+    try:
+        broker.start()
+    except Refused as error:
+        refused = error
+    if refused is None:
+        # It may find out when it reads, or by scrubbing, but it must not go on and never hand out the damage.
+        try:
+            assert len(everything(broker)) < count
+        except (AssertionError, Closed, OSError):
+            pass
+        code = broker.wait_exit(60)
+        refused = Refused(code, broker.stderr())
+        broker.kill()
+    assert refused.code not in (0, None) and refused.code > 0, "refused, not crashed"
+    assert segment.name in refused.stderr, refused.stderr[-2000:]
+    said = refused.stderr[refused.stderr.index(segment.name) + len(segment.name):]
+    assert re.search(r"\d", said), "the position is named"
+    assert "panicked" not in refused.stderr
+    # Nothing was changed by the refusal; mended, it starts with everything.
+    assert segment.read_bytes() == bytes(damaged)
+    segment.write_bytes(data)
+    broker.start()
+    assert everything(broker) == numbered(count)
+
+
+@pytest.mark.parametrize("tail", ["random bytes", "the start of an older frame", "a length and nothing", "zeros and then bytes"])
+def test_a_torn_tail_is_cut(filled, tail):
+    """The write in progress when the power went: behind the last whole frame there is something that is none."""
+    broker, count = filled
+    broker.kill()
+    last = segments.used(broker.segments())[-1]
+    (start, _), (_, end) = segments.frames(last)[0], segments.frames(last)[-1]
+    junk = {
+        "random bytes": random.Random(1).randbytes(900),
+        "the start of an older frame": last.read_bytes()[start : start + 700],
+        "a length and nothing": b"\x00\x04\x00\x00",
+        "zeros and then bytes": bytes(512) + random.Random(2).randbytes(300),
+    }[tail]
+    with open(last, "r+b") as file:
+        file.seek(end)
+        file.write(junk[: last.stat().st_size - end])
+    broker.start()
+    assert everything(broker) == numbered(count)
+    with Connection(broker.kafka) as wire:
+        assert k.append(wire, "files", 0, [(b"key-0", b"marker-%08d" % count)]) == count
+    broker.restart(clean=False)
+    assert everything(broker) == numbered(count + 1)
+
+
+@pytest.mark.parametrize("keep", [8, 60, 300])
+def test_a_last_frame_that_was_written_in_part_is_cut(filled, keep):
+    """As if the disk had lost the end of the newest write: what stood before it is there, and the node goes on."""
+    broker, count = filled
+    with Connection(broker.kafka) as wire:
+        k.append(wire, "files", 0, [(b"key-0", b"marker-%08d-" % count + b"x" * 1000)])
+    broker.kill()
+    last = segments.used(broker.segments())[-1]
+    start, end = segments.frames(last)[-1]
+    with open(last, "r+b") as file:
+        file.seek(start + keep)
+        file.write(bytes(max(end - start - keep, 0)))
+    broker.start()
+    got = everything(broker)
+    assert got in (numbered(count), numbered(count + 1))
+    with Connection(broker.kafka) as wire:
+        assert k.append(wire, "files", 0, [(b"key-0", b"again")]) == len(got)
+
+
+def test_lost_sidecars_are_made_again(filled):
+    broker, count = filled
+    assert broker.stop() == 0
+    derived = [f for f in (broker.data / "log").rglob("*") if f.is_file() and f.suffix != ".seg" and f.stem.isdigit()]
+    for file in derived:
+        file.unlink()
+    broker.start()
+    assert everything(broker) == numbered(count)
+    with Connection(broker.kafka) as wire, Http(broker.http) as http:
+        assert k.list_offset(wire, "files", 0, k.LATEST).offset == count
+        assert sum(len(http.lane("files", f"key-{i}")) for i in range(3)) == count
+
+
+def test_a_kill_during_recovery_is_recovered_from(queen_factory):
+    """ST-12: kill -9 again and again while the start is still at work."""
+    broker = queen_factory(*SMALL).start()
+    with Connection(broker.kafka) as wire:
+        create_topic(wire, "files", 1)
+        for i in range(3000):
+            k.append(wire, "files", 0, [(b"key", b"marker-%08d-" % i + b"x" * 500)])
+    broker.kill()
+    dice = random.Random(12)
+    for _ in range(8):
+        try:
+            broker.start(limit=dice.uniform(0.002, 0.15))
+            broker.kill()
+        except AssertionError as early:
+            assert "no ready line" in str(early)
+    broker.start()
+    assert everything(broker) == numbered(3000)
