@@ -11,6 +11,7 @@ use crate::ids::{LaneId, LeaseId, TimeUs, TopicId};
 use crate::index::RecordIndex;
 use crate::limits;
 use crate::outcome::AckResult;
+use crate::topic::Topic;
 
 /// The exclusive right of one worker to a run of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +101,12 @@ impl GroupTopic {
             Some(base) => *base,
             None => self.registration.as_ref().map(|_| 0),
         }
+    }
+
+    /// The topic this state is about, told by any of its exceptions.
+    fn topic_of<'a>(&self, engine: &'a Engine) -> Option<&'a Topic> {
+        let lane = self.exceptions.keys().find_map(|lane| engine.lanes.get(*lane))?;
+        engine.topics.get(lane.topic)
     }
 
     pub(crate) fn set_base(&mut self, partition: u32, base: Option<u64>) {
@@ -214,6 +221,9 @@ pub fn first_pending(
     low
 }
 
+/// Most records looked at behind the base to find a group's position in a partition.
+const POSITION_RECORDS_MAX: u64 = 20_000;
+
 /// The Kafka view of a group's position in a partition: the lowest offset that some lane has not
 /// finished (DESIGN section 5). `None` when nothing was ever committed there.
 pub fn committed_offset(
@@ -222,19 +232,34 @@ pub fn committed_offset(
     state: &GroupTopic,
     partition: u32,
 ) -> Option<u64> {
-    let mut lowest = state.base(partition)?;
+    let base = state.base(partition)?;
+    let mut lowest = base;
+    // Lanes may be ahead of the base: what they have finished there does not hold it back.
+    if !state.exceptions.is_empty()
+        && let Some(topic) = state.topic_of(engine)
+    {
+        let from = topic.partition(partition).map_or(base, |p| base.max(p.log_start));
+        'batches: for row in index.batches(topic.id, partition, from) {
+            for (offset, lane) in (row.base_offset..).zip(index.lanes_of(&row)) {
+                let finished = match lane {
+                    None => true,
+                    Some((lane, number)) => {
+                        state.exceptions.get(&lane).is_some_and(|e| number < e.cursor)
+                    }
+                };
+                if offset >= lowest && (!finished || offset - base > POSITION_RECORDS_MAX) {
+                    break 'batches;
+                }
+                lowest = lowest.max(offset + 1);
+            }
+        }
+    }
     for (lane, exception) in &state.exceptions {
-        let Some(row) = engine.lanes.get(*lane) else {
-            continue;
-        };
+        let Some(row) = engine.lanes.get(*lane) else { continue };
         if row.partition != partition && !row.several_partitions() {
             continue;
         }
-        let end = if row.several_partitions() {
-            exception.passed
-        } else {
-            exception.cursor + 1
-        };
+        let end = if row.several_partitions() { exception.passed } else { exception.cursor + 1 };
         for number in exception.cursor..end.min(exception.passed) {
             if let Some(place) = index.locate(*lane, number)
                 && place.row.partition == partition

@@ -294,6 +294,12 @@ impl RecordIndex {
             .unwrap_or_default()
     }
 
+    /// Per record of a batch its lane and number; `None` for a dropped one or where lanes are off.
+    pub fn lanes_of(&self, row: &BatchRow) -> Vec<Option<(LaneId, u64)>> {
+        let at = WalkPosition { index: row.at.index, offset: row.at.offset };
+        self.walk(row.topic, at).map_or(Vec::new(), |batch| batch.lanes)
+    }
+
     /// The topic's first batch at or behind `from` in log order.
     pub fn walk(&self, topic: TopicId, from: WalkPosition) -> Option<WalkedBatch> {
         for part in &self.sealed {

@@ -1,6 +1,8 @@
 //! Claims: the base walks on, lanes become exceptions, leases are granted; extension and the way
 //! back of a claim nobody received.
 
+use std::collections::BTreeSet;
+
 use super::Applying;
 use crate::command::{Advance, Claim, ClaimItem};
 use crate::group::{Exception, GroupTopic, Lease, LeaseLanes};
@@ -29,18 +31,24 @@ impl GroupTopic {
         }
     }
 
-    /// Moves a partition's base over a stretch; its lanes become exceptions.
-    fn advance(&mut self, step: &Advance) {
-        for passed in &step.lanes {
-            let exception = self.exceptions.entry(passed.lane).or_insert(Exception {
-                cursor: passed.first,
-                passed: passed.first,
-                ..Exception::default()
+    /// Moves bases over the stretches a walk has passed; their lanes become exceptions. A lane's
+    /// records may lie in several stretches, so nothing is settled before all are taken in.
+    fn advance(&mut self, steps: &[Advance]) {
+        let mut made = BTreeSet::new();
+        for passed in steps.iter().flat_map(|step| &step.lanes) {
+            let exception = self.exceptions.entry(passed.lane).or_insert_with(|| {
+                made.insert(passed.lane);
+                Exception { cursor: passed.first, passed: passed.first, ..Exception::default() }
             });
+            if made.contains(&passed.lane) {
+                exception.cursor = exception.cursor.min(passed.first);
+            }
             exception.passed = exception.passed.max(passed.end);
-            self.settle(passed.lane);
         }
-        self.set_base(step.partition, Some(step.to));
+        for step in steps {
+            step.lanes.iter().for_each(|passed| self.settle(passed.lane));
+            self.set_base(step.partition, Some(step.to));
+        }
     }
 }
 
@@ -67,7 +75,7 @@ impl Applying<'_> {
         if !fresh {
             return Err(Reject::Stale);
         }
-        claim.advance.iter().for_each(|step| state.advance(step));
+        state.advance(&claim.advance);
         let passed = claim
             .advance
             .iter()
