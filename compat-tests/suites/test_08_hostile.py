@@ -506,7 +506,7 @@ def http_outcome(queen, data, timeout=10):
             client.shutdown(socket.SHUT_WR)
             while piece := client.recv(1 << 16):
                 out += piece
-        except (ConnectionResetError, BrokenPipeError):
+        except OSError:  # reset, or closed before our end was shut
             pass
         return out
 

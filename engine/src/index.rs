@@ -296,8 +296,12 @@ impl RecordIndex {
 
     /// Per record of a batch its lane and number; `None` for a dropped one or where lanes are off.
     pub fn lanes_of(&self, row: &BatchRow) -> Vec<Option<(LaneId, u64)>> {
-        let at = WalkPosition { index: row.at.index, offset: row.at.offset };
-        self.walk(row.topic, at).map_or(Vec::new(), |batch| batch.lanes)
+        let at = WalkPosition {
+            index: row.at.index,
+            offset: row.at.offset,
+        };
+        self.walk(row.topic, at)
+            .map_or(Vec::new(), |batch| batch.lanes)
     }
 
     /// The topic's first batch at or behind `from` in log order.

@@ -71,3 +71,8 @@ pub const CONNECTIONS_MAX: usize = 20_000;
 pub const HEAD_SECONDS: u64 = 30;
 /// How long a shutdown waits for requests in flight, seconds.
 pub const DRAIN_SECONDS: u64 = 3;
+
+/// Bytes read and forgotten of a body that is too large, before the connection is closed.
+pub const LINGER_BYTES: usize = 4 * 1024 * 1024;
+/// And for how long.
+pub const LINGER: std::time::Duration = std::time::Duration::from_secs(1);

@@ -175,6 +175,12 @@ impl Problem {
     pub fn for_pop(mut self) -> Problem {
         self.body["success"] = json!(false);
         self.body["messages"] = json!([]);
+        // A refused parameter has this shape and no code (http-api 5.3).
+        if self.body["code"] == "bad_request"
+            && let Some(body) = self.body.as_object_mut()
+        {
+            body.remove("code");
+        }
         self
     }
 

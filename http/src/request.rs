@@ -162,6 +162,7 @@ where
 {
     use http_body_util::BodyExt as _;
     if body.size_hint().lower() > max as u64 {
+        linger(&mut body).await;
         return Ok(None);
     }
     let mut first = Bytes::new();
@@ -171,6 +172,7 @@ where
             continue;
         };
         if first.len() + all.len() + data.len() > max {
+            linger(&mut body).await;
             return Ok(None);
         }
         if first.is_empty() && all.is_empty() {
@@ -183,6 +185,25 @@ where
         }
     }
     Ok(Some(if all.is_empty() { first } else { all.freeze() }))
+}
+
+/// Reads on for a moment and forgets what comes: a connection that is closed with unread bytes is
+/// reset, and the client would never see why.
+async fn linger<B>(body: &mut B)
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+{
+    use http_body_util::BodyExt as _;
+    let mut left = limits::LINGER_BYTES;
+    let drain = async {
+        while let Some(Ok(frame)) = body.frame().await
+            && left > 0
+        {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        }
+    };
+    // Out of time or bytes: the client has had its chance.
+    let _ = tokio::time::timeout(limits::LINGER, drain).await;
 }
 
 /// Checks a queue's name and the budget it shares with a lane or group.

@@ -94,11 +94,12 @@ pub(crate) trait Handler {
 }
 
 /// Decodes a body. The codec crate is known to panic on some malformed input; a panic counts as
-/// malformed.
+/// malformed. So do bytes left over: no client sends them, and a codec that stopped early on a
+/// varint that never ends has understood nothing.
 pub(crate) fn decode<R: Decodable>(mut body: Bytes, version: i16) -> Result<R, MalformedBody> {
     match std::panic::catch_unwind(AssertUnwindSafe(|| R::decode(&mut body, version))) {
-        Ok(Ok(request)) => Ok(request),
-        Ok(Err(_)) | Err(_) => Err(MalformedBody),
+        Ok(Ok(request)) if body.is_empty() => Ok(request),
+        Ok(Ok(_) | Err(_)) | Err(_) => Err(MalformedBody),
     }
 }
 

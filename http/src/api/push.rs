@@ -39,7 +39,7 @@ struct Envelope<'a> {
 
 #[derive(Deserialize)]
 struct Item<'a> {
-    queue: Option<Text>,
+    queue: Option<String>,
     partition: Option<Text>,
     #[serde(borrow, default, deserialize_with = "json::present")]
     payload: Option<&'a RawValue>,
@@ -62,7 +62,7 @@ pub fn parse_push_body(bytes: &[u8]) -> Result<Vec<PushEntry<'_>>, BodyError> {
 }
 
 fn entry(index: usize, item: Item<'_>) -> Result<PushEntry<'_>, BodyError> {
-    let Some(Text(queue)) = item.queue else {
+    let Some(queue) = item.queue else {
         return Err(BodyError(format!("items[{index}]: queue is required")));
     };
     let Some(payload) = item.payload else {

@@ -119,8 +119,8 @@ fn describe(
             .with_leader_epoch(leader_epoch(node))
             .with_replica_nodes(replicas.clone())
             .with_isr_nodes(replicas.clone())
-            .with_eligible_leader_replicas(None)
-            .with_last_known_elr(None)
+            .with_eligible_leader_replicas(Some(Vec::new()))
+            .with_last_known_elr(Some(Vec::new()))
     };
     DescribeTopicPartitionsResponseTopic::default()
         .with_name(Some(topic_name(&topic.name)))
