@@ -14,6 +14,7 @@ from harness import errors, load, records
 from harness import kafka as k
 from harness.broker import READY, Refused
 from harness.http import Http, Unexpected, unique
+from harness.java import free_port
 from harness.kcat import kcat
 from harness.polling import eventually
 from harness.wire import Closed, Connection, Fetch, Metadata
@@ -36,21 +37,20 @@ LOOPBACK = ("--kafka-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
     (["--kafka-advertise", "x"], "--kafka-advertise"),
     (["--node-id", "zero"], "--node-id"),
     (["--node-id", "0"], "--node-id"),
-    (["--node-id", "-3"], "--node-id"),
+    (["--node-id=-3"], "--node-id"),
     (["--fsync", "sometimes"], "--fsync"),
     (["--log-format", "xml"], "--log-format"),
     (["--default-partitions", "0"], "--default-partitions"),
     (["--default-partitions", "many"], "--default-partitions"),
     (["--segment-bytes", "12"], "--segment-bytes"),
-    (["--data-dir"], "--data-dir"),
-], ids=" ".join)
+    (["--fsync", "--data-dir"], "--fsync"),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_a_mistake_on_the_command_line_ends_with_2_and_names_it(binary, tmp_path, arguments, named):
-    rest = ["--data-dir", str(tmp_path / "data")] if arguments != ["--data-dir"] else []
-    if arguments[0].startswith("--"):
-        for option in ("--kafka-listen", "--http-listen"):
-            if option not in arguments:
-                rest = [option, "127.0.0.1:0", *rest]
-    code, out, err = process.run(*arguments[:1], *(arguments[1:]), *(rest if arguments[0].startswith("--") else []))
+    rest = ["--data-dir", str(tmp_path / "data")]
+    for option in ("--kafka-listen", "--http-listen"):
+        if option not in arguments:
+            rest += [option, "127.0.0.1:0"]
+    code, out, err = process.run(*arguments, *(rest if arguments[0].startswith("--") else []))
     assert code == 2 and named in err, (code, err)
     assert "panicked" not in err and out == ""
     assert not (tmp_path / "data").exists()
@@ -111,8 +111,10 @@ def test_queen_alone_serves_and_settings_have_their_order(binary, tmp_path):
 
 
 def test_the_advertised_address_is_what_clients_are_told(queen_factory):
-    node = queen_factory("--kafka-advertise", "localhost:19092", "--node-id", "4").start()
-    with Connection(node.kafka) as wire:
+    node, listen = queen_factory("--kafka-advertise", "localhost:19092", "--node-id", "4"), f"127.0.0.1:{free_port()}"
+    node.kafka = listen
+    node.start()
+    with Connection(listen) as wire:
         [told] = wire.call(Metadata, 9, topics=[]).brokers
         assert (told.node, told.host, told.port) == (4, "localhost", 19092)
 
@@ -161,6 +163,23 @@ def test_a_data_directory_that_cannot_be_is_named(queen_factory, tmp_path, kind)
     with pytest.raises(Refused) as refused:
         node.start()
     assert refused.value.code not in (0, 101) and str(node.data) in refused.value.stderr, refused.value.stderr
+
+
+def test_ready_means_that_it_serves(queen_factory):
+    """What comes right behind the line is answered, on the first start and on later ones, without a second try."""
+    node = queen_factory()
+    for n in range(6):
+        node.start()
+        if n % 2:
+            with Connection(node.kafka) as wire, Http(node.http) as http:
+                k.create_topic(wire, f"topic-{n}", 2)
+                assert k.append(wire, f"topic-{n}", 0, [(b"k", b"v")]) == 0
+                assert http.get("/health")["status"] == "healthy"
+        else:
+            with Http(node.http) as http:
+                assert http.push("q", n)[0]["status"] == "queued"
+                assert [m["data"] for m in http.pop("q")] == [n]
+        node.kill() if n % 3 else node.stop()
 
 
 # --- stopping -----------------------------------------------------------------------------------
