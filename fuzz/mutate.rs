@@ -28,7 +28,11 @@ fn mutate(seed: &[u8], state: &mut u64) -> Vec<u8> {
             2 => bytes.truncate(at),
             3 => {
                 let lie = LIES[usize::try_from(next(state) % 6).unwrap_or(0)];
-                let lie = if next(state) % 2 == 0 { lie.to_be_bytes() } else { lie.to_le_bytes() };
+                let lie = if next(state) % 2 == 0 {
+                    lie.to_be_bytes()
+                } else {
+                    lie.to_le_bytes()
+                };
                 let end = (at + 4).min(bytes.len());
                 bytes[at..end].copy_from_slice(&lie[..end - at]);
             }
@@ -48,11 +52,15 @@ fn mutate(seed: &[u8], state: &mut u64) -> Vec<u8> {
 
 /// Runs `parse` over every seed of `fuzz/seeds/NAME`, over `extra`, and over mutants of all of them.
 pub fn run(name: &str, extra: &[Vec<u8>], parse: impl Fn(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds").join(name);
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../fuzz/seeds")
+        .join(name);
     let mut seeds = extra.to_vec();
     if dir.exists() {
-        let mut files: Vec<_> =
-            std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let mut files: Vec<_> = std::fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
         files.sort();
         seeds.extend(files.iter().map(|file| std::fs::read(file).unwrap()));
     }

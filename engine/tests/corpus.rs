@@ -18,7 +18,12 @@ fn builder() -> BatchBuilder {
         let key = [b'k', n % 3];
         let header = (&b"queen.transaction-id"[..], Some(&key[..]));
         let key = (n % 4 != 0).then_some(&key[..]);
-        builder.push(1_700_000_000_000 + i64::from(n), key, Some(&[n; 40]), &[header]);
+        builder.push(
+            1_700_000_000_000 + i64::from(n),
+            key,
+            Some(&[n; 40]),
+            &[header],
+        );
     }
     builder
 }

@@ -19,7 +19,8 @@ fn a_written_segment_and_its_neighbours() {
         })
         .collect();
     let (told, durable) = std::sync::mpsc::channel();
-    log.append(frames, Box::new(move |result| told.send(result).unwrap())).unwrap();
+    log.append(frames, Box::new(move |result| told.send(result).unwrap()))
+        .unwrap();
     durable.recv().unwrap().unwrap();
     let segment = log.segments().remove(0);
     let mut bytes = std::fs::read(&segment.path).unwrap();
