@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use queen_engine::index::FrozenPart;
 use queen_log::{FRAME_HEADER_BYTES, Log};
 use tokio::sync::Notify;
 
