@@ -263,3 +263,39 @@ def test_a_kill_during_recovery_is_recovered_from(queen_factory):
             assert "no ready line" in str(early)
     broker.start()
     assert everything(broker) == numbered(3000)
+
+
+def test_a_log_that_ends_before_its_state_image_is_refused_and_left_alone(filled):
+    """The image proves how far the log had got: entries that were answered are gone, so nothing may be served or dropped."""
+    broker, count = filled
+    assert broker.stop() == 0
+    used = segments.used(broker.segments())
+    whole = {file: file.read_bytes() for file in used}
+    used[-1].write_bytes(whole[used[-1]][: 8192] + bytes(len(whole[used[-1]]) - 8192))
+    before = {file: file.read_bytes() for file in used}
+    with pytest.raises(Refused) as refused:
+        broker.start()
+    assert refused.value.code > 0 and used[-1].name in refused.value.stderr
+    assert {file: file.read_bytes() for file in used} == before
+    used[-1].write_bytes(whole[used[-1]])
+    broker.start()
+    assert everything(broker) == numbered(count)
+
+
+@pytest.mark.parametrize("loss", ["missing", "empty", "zeros"])
+def test_a_lost_vote_does_not_keep_a_lone_node_down(filled, loss):
+    broker, count = filled
+    assert broker.stop() == 0
+    vote = broker.data / "log" / "vote"
+    size = vote.stat().st_size
+    vote.unlink()
+    if loss != "missing":
+        vote.write_bytes(bytes(size if loss == "zeros" else 0))
+    for clean in (False, True):
+        broker.start()
+        with Connection(broker.kafka) as wire:
+            k.append(wire, "files", 0, [(b"key-0", b"marker-%08d" % count)])
+        count += 1
+        broker.kill() if not clean else broker.stop()
+    broker.start()
+    assert everything(broker) == numbered(count)

@@ -858,3 +858,22 @@ def test_a_kafka_client_and_an_http_client_share_one_lane_store(queen, http, que
     with Connection(queen.kafka) as wire:
         home = k.murmur2_partition(b"key", 16)
         assert k.read_all(wire, queue, home)[0].value == b'{"n": 1}'
+
+
+# --- found by breaking it ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "dlq"])
+def test_an_ack_by_an_id_used_twice_means_the_first_unfinished(http, queue, status):
+    """Outside the dedup window an id may be used again; acking the first must neither finish nor fail the second."""
+    http.configure(queue, dedupWindowSeconds=0, retryLimit=0)
+    for value, txn in (("first", "x"), ("second", "x"), ("third", "y")):
+        http.push(queue, items=[{"payload": value, "transactionId": txn}])
+    batch = http.pop(queue, batch=3)
+    assert [m["data"] for m in batch] == ["first", "second", "third"]
+    result = http.ack(batch[0], status=status)
+    assert result["success"] and result["dlq"] is (status != "completed")
+    if status == "failed":  # an exhausted message releases the lane
+        assert [m["data"] for m in http.pop(queue, batch=3)] == ["second", "third"]
+    else:
+        assert http.ack(batch[1])["success"] and http.ack(batch[2])["leaseReleased"]

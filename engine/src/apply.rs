@@ -28,6 +28,8 @@ pub struct Effects {
     pub timers: bool,
     /// A topic was made, changed or deleted.
     pub topics: bool,
+    /// Queues whose options changed: what was delayed by them may no longer be.
+    pub configured: Vec<TopicId>,
 }
 
 /// What changed of one group on one topic.
@@ -152,6 +154,7 @@ impl Applying<'_> {
                     }
                     topic.options.merge(patch.clone(), &defaults);
                     self.effects.topics = true;
+                    self.effects.configured.push(id);
                     self.effects.touch_topic(id);
                 }
                 Outcome::Topic(id)

@@ -48,13 +48,21 @@ pub struct Ask {
     pub default_partitions: u32,
     /// When the caller gives up; goes into the claim.
     pub deadline: TimeUs,
+    /// When the pop began.
+    pub since: TimeUs,
 }
 
 /// The leader's memory over all groups.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     desks: BTreeMap<TopicId, BTreeMap<String, Desk>>,
+    /// When a group first asked for any queue with some labels: queues born later are read from
+    /// their first message.
+    discoverers: BTreeMap<String, TimeUs>,
 }
+
+/// Most groups remembered as discoverers.
+const DISCOVERERS_MAX: usize = 100_000;
 
 impl Scheduler {
     /// An empty memory.
@@ -65,6 +73,7 @@ impl Scheduler {
     /// Forgets everything: leadership changed.
     pub fn reset(&mut self) {
         self.desks.clear();
+        self.discoverers.clear();
     }
 
     /// Plans a pop. Lanes of a returned claim are reserved until [`Scheduler::settled`].
@@ -84,9 +93,10 @@ impl Scheduler {
                 // Higher priority first; among equals the one that has waited longest.
                 topics.sort_by_key(|t| (-t.options.priority, self.last_served(t.id, &pop.group)));
                 let mut watch = Vec::new();
+                let since = self.discovers_since(view, ask, &pop.group);
                 let mut earliest = None;
                 for topic in topics {
-                    match self.plan_topic(view, ask, pop, topic, None) {
+                    match self.plan_topic(view, ask, pop, topic, None, since) {
                         Plan::Nothing { wake_at, .. } => {
                             watch.push(topic.id);
                             earliest = sooner(earliest, wake_at);
@@ -127,7 +137,23 @@ impl Scheduler {
                 view, pop, topic, None,
             ))));
         };
-        self.plan_topic(view, ask, pop, topic, lane)
+        self.plan_topic(view, ask, pop, topic, lane, TimeUs(i64::MAX))
+    }
+
+    /// Since when the group has been looking for queues by their labels, as far as this leader and
+    /// its registrations tell.
+    fn discovers_since(&mut self, view: View<'_>, ask: Ask, group: &str) -> TimeUs {
+        let known = view.engine.groups.get(group).map(|group| group.created);
+        let since = match self.discoverers.get(group) {
+            Some(since) => *since,
+            None => {
+                if self.discoverers.len() < DISCOVERERS_MAX {
+                    self.discoverers.insert(group.to_string(), ask.since);
+                }
+                ask.since
+            }
+        };
+        known.map_or(since, |known| known.min(since))
     }
 
     fn plan_topic(
@@ -137,10 +163,14 @@ impl Scheduler {
         pop: &PopRequest,
         topic: &Topic,
         lane: Option<&[u8]>,
+        since: TimeUs,
     ) -> Plan {
         let state = view.engine.groups.on(&pop.group, topic.id);
         let Some(state) = state.filter(|state| state.registration.is_some()) else {
-            let register = first_contact(view, pop, TopicRef::Id(topic.id), Some(topic));
+            let mut register = first_contact(view, pop, TopicRef::Id(topic.id), Some(topic));
+            if topic.created >= since {
+                register.start = StartAt::Beginning;
+            }
             return Plan::Submit(Box::new(Command::Register(register)));
         };
         let groups = self.desks.entry(topic.id).or_default();
@@ -204,6 +234,16 @@ impl Scheduler {
                         .for_each(|lane| desk.classify(view, state, now, *lane));
                 }
                 _ => desk.stale = true,
+            }
+        }
+        for topic in &effects.configured {
+            for desk in self
+                .desks
+                .get_mut(topic)
+                .into_iter()
+                .flat_map(BTreeMap::values_mut)
+            {
+                desk.stale = true;
             }
         }
         if effects.topics {

@@ -63,8 +63,9 @@ struct Scope {
 
 enum Step {
     Done(Resolved),
-    /// Not remembered: look through the lane.
-    Look(LaneId, Scope),
+    /// Not remembered, or maybe not the only one of that id: look through the lane; what is
+    /// remembered counts if that finds nothing.
+    Look(LaneId, Scope, Option<(u64, TimeUs)>),
 }
 
 /// Resolves addresses; what this node does not know yet is asked again behind a barrier, because
@@ -95,7 +96,7 @@ fn resolve_here(broker: &dyn Broker, addresses: &[Address<'_>]) -> Result<Vec<Re
         .zip(addresses)
         .map(|(step, address)| match step {
             Step::Done(resolved) => Ok(resolved),
-            Step::Look(lane, scope) => searches.look(broker, lane, scope, address),
+            Step::Look(lane, scope, known) => searches.look(broker, lane, scope, known, address),
         })
         .collect()
 }
@@ -116,9 +117,30 @@ fn step<'a>(
         return Step::Done(Resolved::NoConsumer);
     };
     match remembered(view, lane, address.transaction_id) {
-        Some((number, created)) => Step::Done(Resolved::Found(scope.found(lane, number, created))),
-        None => Step::Look(lane, scope),
+        Some((number, created)) if !may_repeat(view, lane, &scope, number, created) => {
+            Step::Done(Resolved::Found(scope.found(lane, number, created)))
+        }
+        known => Step::Look(lane, scope, known),
     }
+}
+
+/// Whether an earlier pending message of the lane may have the same transaction id: the memory
+/// knows the newest one, and outside the dedup window an id may be used again (semantics DED-2).
+fn may_repeat(view: View<'_>, lane: LaneId, scope: &Scope, number: u64, created: TimeUs) -> bool {
+    if number <= scope.cursor {
+        return false;
+    }
+    let topic = view
+        .engine
+        .lanes
+        .get(lane)
+        .and_then(|row| view.engine.topics.get(row.topic));
+    let window = topic.map_or(0, |topic| topic.options.dedup_window_seconds);
+    let first = view
+        .index
+        .locate(lane, scope.cursor)
+        .map(|place| place.row.time);
+    window <= 0 || first.is_none_or(|first| first.plus_seconds(window) <= created)
 }
 
 fn scope_of(view: View<'_>, lane: LaneId, group: &str) -> Option<Scope> {
@@ -188,6 +210,7 @@ impl Searches {
         broker: &dyn Broker,
         lane: LaneId,
         scope: Scope,
+        known: Option<(u64, TimeUs)>,
         address: &Address<'_>,
     ) -> Result<Resolved, Failure> {
         let own_lease = address.lease.is_some() && address.lease == scope.lease;
@@ -212,7 +235,9 @@ impl Searches {
                 return Ok(Resolved::Found(scope.found(lane, *number, *created)));
             }
         }
-        Ok(Resolved::Unresolvable)
+        Ok(known.map_or(Resolved::Unresolvable, |(number, created)| {
+            Resolved::Found(scope.found(lane, number, created))
+        }))
     }
 
     fn stretch(

@@ -96,8 +96,12 @@ pub fn parse_iso(text: &str) -> Option<TimeUs> {
         if let Ok(time) = candidate.parse::<jiff::Timestamp>() {
             return Some(TimeUs(time.as_microsecond()));
         }
-        let civil = candidate.parse::<jiff::civil::DateTime>().ok()?;
-        let time = jiff::tz::Offset::UTC.to_timestamp(civil).ok()?;
+        let civil = candidate.strip_suffix(['Z', 'z']).unwrap_or(candidate);
+        let civil = civil.parse::<jiff::civil::DateTime>().ok()?;
+        // The last day of the year 9999 lies behind the largest timestamp: as late as can be.
+        let time = jiff::tz::Offset::UTC
+            .to_timestamp(civil)
+            .unwrap_or(jiff::Timestamp::MAX);
         Some(TimeUs(time.as_microsecond()))
     })
 }
@@ -118,6 +122,7 @@ mod tests {
             iso_ms(TimeUs(951_782_400_000_000)),
             "2000-02-29T00:00:00.000Z"
         );
+        assert!(parse_iso("9999-12-31T23:59:59Z") > parse_iso("9999-12-29T23:59:59Z"));
         assert_eq!(iso_us(TimeUs(i64::MAX)).len(), 27);
         assert_eq!(iso_us(TimeUs(i64::MIN)).len(), 27);
     }

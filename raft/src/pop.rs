@@ -20,6 +20,7 @@ use crate::node::Inner;
 /// Carries out a pop.
 pub async fn pop(inner: Arc<Inner>, pop: PopRequest) -> Result<PopAnswer, Failure> {
     let deadline = Instant::now() + Duration::from_millis(pop.wait_ms);
+    let since = inner.clock.now();
     let mut lost = 0;
     while lost < limits::POP_ROUNDS_MAX {
         inner.must_lead()?;
@@ -28,6 +29,7 @@ pub async fn pop(inner: Arc<Inner>, pop: PopRequest) -> Result<PopAnswer, Failur
             now,
             chance: rand::random(),
             default_partitions: inner.default_partitions,
+            since,
             deadline: TimeUs(now.0.saturating_add(micros(limits::OUTCOME_WAIT))),
         };
         let may_wait = Instant::now() < deadline;

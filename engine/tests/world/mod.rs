@@ -163,6 +163,7 @@ impl World {
     pub fn plan(&mut self, request: &PopRequest) -> Plan {
         let ask = Ask {
             now: self.now,
+            since: self.now,
             chance: self.chance(),
             default_partitions: self.partitions,
             deadline: self.now.plus_seconds(30),

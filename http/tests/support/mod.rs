@@ -240,6 +240,7 @@ impl Local {
                 let state = &mut *guard;
                 state.chance += 1;
                 let ask = Ask {
+                    since: now,
                     now,
                     chance: state.chance,
                     default_partitions: 4,

@@ -25,6 +25,7 @@ pub fn load(log: &Log) -> Result<Booted, StartError> {
     for image in images {
         match load_image(log, &image.bytes) {
             Ok(state) => {
+                reaches(log, &state)?;
                 tracing::info!(index = image.index, "state image loaded");
                 return Ok(Booted {
                     state,
@@ -48,6 +49,30 @@ pub fn load(log: &Log) -> Result<Booted, StartError> {
     let first = log.first_index();
     Err(StartError::State(format!(
         "the log begins at entry {first}, and no image says what came before ({why})"
+    )))
+}
+
+/// Refuses a log that ends before its own state image: entries that were applied, and answered, are
+/// gone. Going on would let consensus drop what is left of the log.
+fn reaches(log: &Log, state: &State) -> Result<(), StartError> {
+    let Some(applied) = state.applied else {
+        return Ok(());
+    };
+    let last = log.last().map(|(_, index)| index);
+    if last.is_some_and(|last| last >= applied.index) {
+        return Ok(());
+    }
+    let newest = log
+        .segments()
+        .last()
+        .map(|segment| segment.path.display().to_string());
+    Err(StartError::State(format!(
+        "the log ends at entry {}, but the state image proves that entries up to {} were applied: \
+         the newest segment ({}) is damaged or files are missing; put them back, nothing was \
+         changed",
+        last.map_or("none".to_string(), |last| last.to_string()),
+        applied.index,
+        newest.unwrap_or_else(|| "none is there".to_string()),
     )))
 }
 

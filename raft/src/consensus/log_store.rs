@@ -37,10 +37,39 @@ fn io_error(error: LogError) -> io::Error {
     }
 }
 
+/// What stands in for a lost vote file. A node that is alone can have voted for nobody but itself,
+/// and not in a later term than that of its last entry, since it writes one at once.
+fn without_vote(log: &Log) -> io::Result<Meta> {
+    let Some((term, index)) = log.last() else {
+        return Ok(Meta::default());
+    };
+    if log.first_index() > 1 {
+        let first = log.first_index();
+        return Err(io::Error::other(format!(
+            "the file `vote` of the log is missing or empty, though the log holds entries {first} \
+             to {index}; put it back"
+        )));
+    }
+    tracing::warn!(
+        term,
+        "the file `vote` of the log is missing or empty; going on from the log"
+    );
+    Ok(Meta {
+        vote: Some(Vote::new(term, LONE_NODE)),
+        purged: None,
+    })
+}
+
+/// A vote for nobody in particular: the next term is this node's own all the same.
+const LONE_NODE: u64 = 0;
+
 impl LogStore {
     /// Storage over an open log and the vote it was opened with.
     pub fn new(log: Arc<Log>, vote: Option<&[u8]>) -> io::Result<LogStore> {
-        let meta = vote.map(Meta::decode).transpose()?.unwrap_or_default();
+        let meta = match vote {
+            Some(vote) => Meta::decode(vote)?,
+            None => without_vote(&log)?,
+        };
         Ok(LogStore {
             log,
             meta: Arc::new(Mutex::new(meta)),
