@@ -173,6 +173,11 @@ impl Groups {
         self.by_name.get(name)?.topics.get(&topic)
     }
 
+    /// Lanes under a lease that has not been ended; expired ones count until the next tick.
+    pub fn leased_lanes(&self) -> usize {
+        self.leases.values().map(|lease| lease.lanes.len()).sum()
+    }
+
     /// All groups by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Group)> {
         self.by_name
