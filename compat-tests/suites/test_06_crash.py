@@ -40,11 +40,16 @@ def test_kill_9_under_load(queen_factory):
     for worker in workers:
         worker.start()
     try:
-        for kill in range(KILLS):
+        for kill in range(KILLS + KILLS // 10):
             before, more = acknowledged(), dice.randrange(1, 60)
             # Everybody has got something acknowledged since the start, then a random bit more: the blow falls anywhere in a write.
             eventually(lambda: all(a > b for a, b in zip(acknowledged(), before)), 40, f"all clients are at work again after kill {kill}")
             eventually(lambda: sum(acknowledged()) >= sum(before) + more, 20, "some more load", every=0.001)
+            if kill % 10 == 5:
+                # An orderly stop in between leaves an image of the state, so that later starts are image and log.
+                assert broker.stop() == 0
+                broker.start()
+                continue
             broker.kill()
             begun = time.monotonic()
             broker.start()
@@ -57,7 +62,8 @@ def test_kill_9_under_load(queen_factory):
         for worker in workers:
             worker.join(100)
     assert not [type(w).__name__ for w in workers if w.is_alive()]
-    acknowledged()
+    # The proof is worth what the load was.
+    assert all(count > 2 * KILLS for count in acknowledged()) and len(grants) > 2 * KILLS
     assert slowest < 10, f"the slowest restart took {slowest:.1f} s"
 
     def examine():
@@ -87,6 +93,41 @@ def test_kill_9_under_load(queen_factory):
     # And once more after an orderly stop and start.
     broker.restart()
     examine()
+    assert broker.stop() == 0
+
+
+@pytest.mark.timeout(240)
+def test_kill_9_while_an_image_of_the_state_is_written(queen_factory):
+    """Enough log for an image to fall due, a hundred thousand lanes to make it large, and a kill at the sight of its file."""
+    broker = queen_factory("--segment-bytes", "33554432", "--default-partitions", "4").start()
+    with Connection(broker.kafka) as wire:
+        create_topic(wire, "bulk", 4)
+    images, noise, done, n = broker.data / "log" / "images", os.urandom(1 << 20), [0] * 4, 0
+    for _ in range(2):
+        before = set(images.glob("*")) if images.exists() else set()
+        try:
+            with Connection(broker.kafka) as wire:
+                while not images.exists() or set(images.glob("*")) <= before:
+                    assert sum(done) < 1_000_000, "no image was written"
+                    at = n * 977 % 900_000
+                    batch = [(b"key-%d" % (n * 250 + i), noise[at + i : at + i + 3000]) for i in range(250)]
+                    assert k.append(wire, "bulk", n % 4, batch) == done[n % 4]
+                    done[n % 4] += 250
+                    n += 1
+        finally:
+            broker.kill()
+        broker.start()
+        # And again while the start is young.
+        broker.kill()
+        broker.start()
+        with Connection(broker.kafka) as wire, Http(broker.http) as http:
+            assert [k.list_offset(wire, "bulk", p, k.LATEST).offset for p in range(4)] == done
+            for key in random.Random(n).sample(range(n * 250), 60):
+                [record] = http.lane("bulk", f"key-{key}")
+                assert record["offset"] == 0
+            assert k.append(wire, "bulk", n % 4, [(b"key-%d" % (n * 250 + i), b"v") for i in range(250)]) == done[n % 4]
+            done[n % 4] += 250
+            n += 1
     assert broker.stop() == 0
 
 

@@ -177,8 +177,8 @@ def test_ready_means_that_it_serves(queen_factory):
                 assert http.get("/health")["status"] == "healthy"
         else:
             with Http(node.http) as http:
-                assert http.push("q", n)[0]["status"] == "queued"
-                assert [m["data"] for m in http.pop("q")] == [n]
+                assert http.push(f"queue-{n}", n)[0]["status"] == "queued"
+                assert [m["data"] for m in http.pop(f"queue-{n}")] == [n]
         node.kill() if n % 3 else node.stop()
 
 
