@@ -11,12 +11,19 @@ use world::{World, item, pop};
 fn configure(world: &mut World, queue: &str, patch: QueueOptionsPatch) {
     let topic = world.engine.topics.named(queue).unwrap().id;
     let replace = false;
-    world.submit(Command::Configure { topic: TopicRef::Id(topic), patch, replace });
+    world.submit(Command::Configure {
+        topic: TopicRef::Id(topic),
+        patch,
+        replace,
+    });
 }
 
 fn discovery(group: &str) -> PopRequest {
     PopRequest {
-        target: PopTarget::Labels { namespace: Some("shop".into()), task: None },
+        target: PopTarget::Labels {
+            namespace: Some("shop".into()),
+            task: None,
+        },
         subscription: Subscription::default(),
         ..pop("", group, 10, 10)
     }
@@ -28,7 +35,10 @@ fn a_queue_born_while_a_group_looks_for_it_is_read_from_its_first_message() {
     let mut world = World::new();
     world.push(&[item("shop.old", "a", "0", None)]);
     world.sleep_ms(1000);
-    assert!(world.pop(&discovery("g")).is_empty(), "the backlog is skipped");
+    assert!(
+        world.pop(&discovery("g")).is_empty(),
+        "the backlog is skipped"
+    );
     world.sleep_ms(1000);
     world.push(&[item("shop.new", "a", "1", None)]);
     let runs = world.pop(&discovery("g"));
@@ -41,10 +51,19 @@ fn a_queue_of_a_higher_priority_is_served_first() {
     for queue in ["shop.low", "shop.high"] {
         world.push(&[item(queue, queue, "0", None)]);
     }
-    let patch = QueueOptionsPatch { priority: Patch::Set(5), ..QueueOptionsPatch::default() };
+    let patch = QueueOptionsPatch {
+        priority: Patch::Set(5),
+        ..QueueOptionsPatch::default()
+    };
     configure(&mut world, "shop.high", patch);
-    let all = Subscription { mode: Some("all".into()), from: None };
-    let request = PopRequest { subscription: all, ..discovery("g") };
+    let all = Subscription {
+        mode: Some("all".into()),
+        from: None,
+    };
+    let request = PopRequest {
+        subscription: all,
+        ..discovery("g")
+    };
     assert_eq!(world.pop(&request)[0].name, "shop.high");
     assert_eq!(world.pop(&request)[0].name, "shop.low");
 }
@@ -53,15 +72,24 @@ fn a_queue_of_a_higher_priority_is_served_first() {
 fn a_shorter_window_or_delay_frees_what_was_looked_at_already() {
     for (long, none) in [
         (
-            QueueOptionsPatch { window_buffer: Patch::Set(60), ..QueueOptionsPatch::default() },
-            QueueOptionsPatch { window_buffer: Patch::Set(0), ..QueueOptionsPatch::default() },
+            QueueOptionsPatch {
+                window_buffer: Patch::Set(60),
+                ..QueueOptionsPatch::default()
+            },
+            QueueOptionsPatch {
+                window_buffer: Patch::Set(0),
+                ..QueueOptionsPatch::default()
+            },
         ),
         (
             QueueOptionsPatch {
                 delayed_processing: Patch::Set(60),
                 ..QueueOptionsPatch::default()
             },
-            QueueOptionsPatch { delayed_processing: Patch::Reset, ..QueueOptionsPatch::default() },
+            QueueOptionsPatch {
+                delayed_processing: Patch::Reset,
+                ..QueueOptionsPatch::default()
+            },
         ),
     ] {
         let mut world = World::new();
@@ -69,7 +97,10 @@ fn a_shorter_window_or_delay_frees_what_was_looked_at_already() {
         configure(&mut world, "q", long);
         let request = pop("q", "g", 10, 10);
         assert!(world.pop(&request).is_empty());
-        let Plan::Nothing { wake_at: Some(at), .. } = world.plan(&request) else {
+        let Plan::Nothing {
+            wake_at: Some(at), ..
+        } = world.plan(&request)
+        else {
             panic!("a hidden message says when to look again");
         };
         assert!(at > world.now.plus_seconds(50) && at <= world.now.plus_seconds(60));

@@ -69,7 +69,7 @@ pub fn prometheus(app: &App) -> Answer {
     app.broker.figures();
     let mut text = (app.config.render_metrics)();
     app.view(|view| {
-        text.push_str("# TYPE queen_group_lag_messages gauge\n");
+        let mut lines = String::new();
         let lags = view.engine.groups.iter().flat_map(|(name, group)| {
             group
                 .topics
@@ -84,7 +84,11 @@ pub fn prometheus(app: &App) -> Answer {
             let (group, topic) = (label(name), label(&topic.name));
             let line =
                 format!("queen_group_lag_messages{{group=\"{group}\",topic=\"{topic}\"}} {lag}\n");
-            text.push_str(&line);
+            lines.push_str(&line);
+        }
+        if !lines.is_empty() {
+            text.push_str("# TYPE queen_group_lag_messages gauge\n");
+            text.push_str(&lines);
         }
     });
     Ok(Reply::text(
