@@ -15,4 +15,4 @@ pub const RELEASED_MAX: usize = 65_536;
 /// Rows one tick may forget.
 pub const TICK_ROWS_MAX: usize = 100_000;
 /// Largest decompressed size of one batch, bytes.
-pub const BATCH_DECOMPRESSED_BYTES_MAX: usize = 128 * 1024 * 1024;
+pub const BATCH_DECOMPRESSED_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -68,8 +68,8 @@ fn reaches(log: &Log, state: &State) -> Result<(), StartError> {
         .map(|segment| segment.path.display().to_string());
     Err(StartError::State(format!(
         "the log ends at entry {}, but the state image proves that entries up to {} were applied: \
-         the newest segment ({}) is damaged or files are missing; put them back, nothing was \
-         changed",
+         the newest segment ({}) is damaged or files are missing; put them back, the other \
+         segments are as they were",
         last.map_or("none".to_string(), |last| last.to_string()),
         applied.index,
         newest.unwrap_or_else(|| "none is there".to_string()),
