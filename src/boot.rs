@@ -69,7 +69,9 @@ async fn run(config: Config) -> Result<(), String> {
     let node = started
         .map_err(|e| format!("start-up failed: {e}"))?
         .map_err(|e| e.to_string())?;
-    node.ready().await.map_err(|e| format!("the node does not come to serve: {e}"))?;
+    node.ready()
+        .await
+        .map_err(|e| format!("the node does not come to serve: {e}"))?;
     let broker: Arc<dyn Broker> = node.clone();
 
     let (stopping, stopped) = watch::channel(false);

@@ -56,7 +56,7 @@ pub struct ServeArgs {
     /// Log lines for people or for machines: text or json [default: text]
     #[arg(long, env = "QUEEN_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<String>,
-    /// What is logged, as a tracing filter [default: info,openraft=warn]
+    /// What is logged, as a tracing filter [default: info,openraft=error]
     #[arg(long, env = "QUEEN_LOG", value_name = "FILTER")]
     pub log: Option<String>,
 }

@@ -119,7 +119,7 @@ pub fn resolve(arguments: ServeArgs) -> Result<Config, ConfigError> {
         default_partitions,
         segment_bytes,
         json_logs,
-        log_filter: text(arguments.log, file.log, "info,openraft=warn"),
+        log_filter: text(arguments.log, file.log, "info,openraft=error"),
     })
 }
 

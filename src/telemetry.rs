@@ -26,8 +26,11 @@ pub fn logs(filter: &str, json: bool) -> Result<(), String> {
     started.map_err(|e| format!("logging cannot start: {e}"))
 }
 
+/// Renders all metrics in Prometheus' text form.
+pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// Installs the metrics recorder; what renders it in Prometheus' text form.
-pub fn metrics() -> Result<(PrometheusHandle, Arc<dyn Fn() -> String + Send + Sync>), String> {
+pub fn metrics() -> Result<(PrometheusHandle, Render), String> {
     let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), SECONDS)
         .map_err(|e| format!("metrics cannot start: {e}"))?

@@ -1,5 +1,7 @@
 """One broker per test file, on its own data directory; with --peer, one Apache Kafka node for the Kafka tests."""
 
+import shutil
+
 import pytest
 from harness.broker import BINARY, Queen
 from harness.http import Http
@@ -53,7 +55,8 @@ def _broker(request, tmp_path_factory, broker_options):
     try:
         yield node.start()
     finally:
-        node.kill() if request.session.shouldstop else node.stop()
+        node.kill()
+        shutil.rmtree(node.data, ignore_errors=True)
 
 
 @pytest.fixture
@@ -103,3 +106,4 @@ def queen_factory(binary, tmp_path):
     yield make
     for node in made:
         node.kill()
+        shutil.rmtree(node.data, ignore_errors=True)

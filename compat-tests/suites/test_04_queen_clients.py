@@ -1,6 +1,7 @@
 """The official Queen clients, unmodified: the five-minute guide with both, and the suites inside their packages."""
 
 import os
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -172,6 +173,7 @@ def official_results(request, binary, tmp_path_factory):
             return official.run(language, name, f"http://{broker.http}", home / "run", skip)
         finally:
             broker.kill()
+            shutil.rmtree(broker.data, ignore_errors=True)
 
     with ThreadPoolExecutor(int(os.environ.get("OFFICIAL_JOBS", "2"))) as pool:
         # The longest first.

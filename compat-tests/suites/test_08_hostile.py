@@ -530,7 +530,7 @@ def test_malformed_http_is_refused(queen, http, data):
 
 
 @pytest.mark.parametrize("body", [
-    b"", b"{", b"null", b"[]", b"42", b'"x"', b"\xff\xfe", b'{"items": 3}', b'{"items": [3]}', b'{"items": [{"queue": 3, "payload": 1}]}',
+    b"", b"{", b"null", b"[]", b"42", b'"x"', b"\xff\xfe", b'{"items": 3}', b'{"items": [3]}', b'{"items": [{"queue": {}, "payload": 1}]}',
     b'{"items": [{"payload": 1}]}', b'{"items": [{"queue": "q"}]}', b'{"items": [{"queue": "q", "payload": }]}',
     b"[" * 100_000, b'{"items":[{"queue":"q","payload":' + b"[" * 100_000, b'{"a":' * 50_000,
 ], ids=range(16))

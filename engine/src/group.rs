@@ -105,7 +105,10 @@ impl GroupTopic {
 
     /// The topic this state is about, told by any of its exceptions.
     fn topic_of<'a>(&self, engine: &'a Engine) -> Option<&'a Topic> {
-        let lane = self.exceptions.keys().find_map(|lane| engine.lanes.get(*lane))?;
+        let lane = self
+            .exceptions
+            .keys()
+            .find_map(|lane| engine.lanes.get(*lane))?;
         engine.topics.get(lane.topic)
     }
 
@@ -168,6 +171,11 @@ impl Groups {
     /// A group's state on a topic.
     pub fn on(&self, name: &str, topic: TopicId) -> Option<&GroupTopic> {
         self.by_name.get(name)?.topics.get(&topic)
+    }
+
+    /// Lanes under a lease that has not been ended; expired ones count until the next tick.
+    pub fn leased_lanes(&self) -> usize {
+        self.leases.values().map(|lease| lease.lanes.len()).sum()
     }
 
     /// All groups by name.
@@ -238,14 +246,17 @@ pub fn committed_offset(
     if !state.exceptions.is_empty()
         && let Some(topic) = state.topic_of(engine)
     {
-        let from = topic.partition(partition).map_or(base, |p| base.max(p.log_start));
+        let from = topic
+            .partition(partition)
+            .map_or(base, |p| base.max(p.log_start));
         'batches: for row in index.batches(topic.id, partition, from) {
             for (offset, lane) in (row.base_offset..).zip(index.lanes_of(&row)) {
                 let finished = match lane {
                     None => true,
-                    Some((lane, number)) => {
-                        state.exceptions.get(&lane).is_some_and(|e| number < e.cursor)
-                    }
+                    Some((lane, number)) => state
+                        .exceptions
+                        .get(&lane)
+                        .is_some_and(|e| number < e.cursor),
                 };
                 if offset >= lowest && (!finished || offset - base > POSITION_RECORDS_MAX) {
                     break 'batches;
@@ -255,11 +266,17 @@ pub fn committed_offset(
         }
     }
     for (lane, exception) in &state.exceptions {
-        let Some(row) = engine.lanes.get(*lane) else { continue };
+        let Some(row) = engine.lanes.get(*lane) else {
+            continue;
+        };
         if row.partition != partition && !row.several_partitions() {
             continue;
         }
-        let end = if row.several_partitions() { exception.passed } else { exception.cursor + 1 };
+        let end = if row.several_partitions() {
+            exception.passed
+        } else {
+            exception.cursor + 1
+        };
         for number in exception.cursor..end.min(exception.passed) {
             if let Some(place) = index.locate(*lane, number)
                 && place.row.partition == partition

@@ -4,15 +4,18 @@
 //! and does no I/O.
 
 mod active;
+mod part;
 mod sealed;
 
 use bytes::Bytes;
 
 use crate::ids::{BatchRef, LaneId, TimeUs, TopicId};
 
+pub use part::FrozenPart;
 pub use sealed::{SealedError, SealedPart};
 
 use active::ActivePart;
+use part::Part;
 
 /// One stored batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +84,7 @@ pub(crate) struct NewBatch<'a> {
 /// All parts of the index, oldest first.
 #[derive(Debug, Default)]
 pub struct RecordIndex {
-    sealed: Vec<SealedPart>,
+    closed: Vec<Part>,
     active: ActivePart,
 }
 
@@ -105,32 +108,30 @@ impl RecordIndex {
         self.active.rows().is_empty()
     }
 
-    /// Turns the active part into a sealed one and starts a new active part. The bytes are those
-    /// of the sealed part, to be written as the sidecar of the segment that ends here.
-    pub fn seal(&mut self) -> Bytes {
-        let bytes = Bytes::from(sealed::encode(&self.active));
-        let part = SealedPart::open(bytes.clone())
-            .expect("the encoder writes what the decoder reads, by test");
-        self.active = ActivePart::default();
-        self.sealed.push(part);
-        bytes
+    /// Closes the active part and starts a new one. The closed part is looked up where it is until
+    /// its bytes, the sidecar of the segment that ends here, come back by
+    /// [`RecordIndex::replace_sealed`].
+    pub fn seal(&mut self) -> FrozenPart {
+        let frozen = FrozenPart::new(std::mem::take(&mut self.active));
+        self.closed.push(Part::Frozen(frozen.clone()));
+        frozen
     }
 
     /// Adds an older sealed part at the end; parts are added oldest first, before any append.
     pub fn load_sealed(&mut self, bytes: Bytes) -> Result<(), SealedError> {
-        self.sealed.push(SealedPart::open(bytes)?);
+        self.closed.push(Part::Sealed(SealedPart::open(bytes)?));
         Ok(())
     }
 
-    /// Replaces the sealed part that covers the same entries, by its mapped file.
+    /// Replaces the closed part that covers the same entries, by its mapped file.
     pub fn replace_sealed(&mut self, bytes: Bytes) -> Result<(), SealedError> {
         let part = SealedPart::open(bytes)?;
         if let Some(old) = self
-            .sealed
+            .closed
             .iter_mut()
             .find(|old| old.covers() == part.covers())
         {
-            *old = part;
+            *old = Part::Sealed(part);
         }
         Ok(())
     }
@@ -144,7 +145,7 @@ impl RecordIndex {
 
     /// Drops sealed parts that lie wholly at or below log index `through`.
     pub fn purge_through(&mut self, through: u64) {
-        self.sealed
+        self.closed
             .retain(|part| part.covers().is_none_or(|(_, last)| last > through));
     }
 
@@ -160,7 +161,7 @@ impl RecordIndex {
         if best.is_some_and(|row| row.base_offset <= offset) {
             return best;
         }
-        for part in self.sealed.iter().rev() {
+        for part in self.closed.iter().rev() {
             match part.find(topic, partition, offset) {
                 Some(row) => {
                     best = Some(row);
@@ -246,12 +247,12 @@ impl RecordIndex {
     }
 
     fn each_row(&self, topic: TopicId, partition: u32, look: &mut dyn FnMut(BatchRow) -> bool) {
-        for part in &self.sealed {
-            for row in part.rows_of(topic, partition) {
-                if !look(row) {
-                    return;
-                }
-            }
+        if !self
+            .closed
+            .iter()
+            .all(|part| part.each_row(topic, partition, look))
+        {
+            return;
         }
         for row in self.active.rows_of(topic, partition) {
             if !look(row) {
@@ -265,7 +266,7 @@ impl RecordIndex {
         if let Some(place) = self.active.locate(lane, number) {
             return Some(place);
         }
-        self.sealed
+        self.closed
             .iter()
             .rev()
             .find_map(|part| part.locate(lane, number))
@@ -273,7 +274,7 @@ impl RecordIndex {
 
     /// The lowest number of a lane that is still indexed.
     pub fn first_number(&self, lane: LaneId) -> Option<u64> {
-        self.sealed
+        self.closed
             .iter()
             .find_map(|part| part.first_number(lane))
             .or_else(|| self.active.first_number(lane))
@@ -287,7 +288,7 @@ impl RecordIndex {
         if let Some(dropped) = self.active.dropped(row) {
             return dropped;
         }
-        self.sealed
+        self.closed
             .iter()
             .rev()
             .find_map(|part| part.dropped(row))
@@ -296,13 +297,17 @@ impl RecordIndex {
 
     /// Per record of a batch its lane and number; `None` for a dropped one or where lanes are off.
     pub fn lanes_of(&self, row: &BatchRow) -> Vec<Option<(LaneId, u64)>> {
-        let at = WalkPosition { index: row.at.index, offset: row.at.offset };
-        self.walk(row.topic, at).map_or(Vec::new(), |batch| batch.lanes)
+        let at = WalkPosition {
+            index: row.at.index,
+            offset: row.at.offset,
+        };
+        self.walk(row.topic, at)
+            .map_or(Vec::new(), |batch| batch.lanes)
     }
 
     /// The topic's first batch at or behind `from` in log order.
     pub fn walk(&self, topic: TopicId, from: WalkPosition) -> Option<WalkedBatch> {
-        for part in &self.sealed {
+        for part in &self.closed {
             if part.covers().is_some_and(|(_, last)| last >= from.index)
                 && let Some(batch) = part.walk(topic, from)
             {
@@ -316,7 +321,7 @@ impl RecordIndex {
     /// topic that is gone. Only whole sealed parts count. 0 when none is.
     pub fn dead_through(&self, is_dead: impl Fn(&BatchRow) -> bool) -> u64 {
         let mut through = 0;
-        for part in &self.sealed {
+        for part in &self.closed {
             if !part.all_rows(&is_dead) {
                 break;
             }

@@ -31,6 +31,8 @@ pub struct Call {
     pub body: Bytes,
     /// `Content-Type: application/x-queen-push`.
     pub binary: bool,
+    /// `Accept` names a text form, as Prometheus' scraper does.
+    pub accepts_text: bool,
 }
 
 impl Call {

@@ -59,6 +59,7 @@ async fn cold(app: &App, call: &Call) -> (&'static str, Answer) {
     };
     match (method, parts.as_slice()) {
         ("GET", ["health"]) => ("health", health::health(app)),
+        ("GET", ["metrics"]) if call.accepts_text => ("prometheus", health::prometheus(app)),
         ("GET", ["metrics"]) => ("metrics", health::metrics(app)),
         ("GET", ["metrics", "prometheus"]) => ("prometheus", health::prometheus(app)),
         ("GET", ["status"]) => ("status", health::status()),

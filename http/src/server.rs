@@ -118,6 +118,7 @@ async fn answer(app: &App, request: Request<Incoming>) -> Response<Body> {
         query: Query::parse(head.uri.query()),
         method: head.method,
         binary: is_binary(&head.headers),
+        accepts_text: accepts_text(&head.headers),
         body,
     };
     app.totals.requests.fetch_add(1, Ordering::Relaxed);
@@ -131,6 +132,15 @@ async fn answer(app: &App, request: Request<Incoming>) -> Response<Body> {
         reply.len(),
     );
     reply.into_response()
+}
+
+/// Whether the client asks for text by name; `*/*` does not.
+fn accepts_text(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(hyper::header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|accept| accept.contains("text/plain") || accept.contains("openmetrics"))
 }
 
 fn is_binary(headers: &HeaderMap) -> bool {

@@ -15,8 +15,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
+use queen_engine::index::FrozenPart;
 use queen_log::{FRAME_HEADER_BYTES, Log};
 use tokio::sync::Notify;
 
@@ -29,7 +29,7 @@ use crate::replicator::Position;
 const SIDECAR: &str = "index";
 
 enum Task {
-    Sidecar { segment: u64, bytes: Bytes },
+    Sidecar { segment: u64, part: FrozenPart },
     Image { index: u64, parts: Vec<Vec<u8>> },
     Stop,
 }
@@ -109,7 +109,9 @@ impl Checkpoints {
     fn write_all(&self, inbox: &Receiver<Task>, state: &SharedState) {
         while let Ok(task) = inbox.recv() {
             match task {
-                Task::Sidecar { segment, bytes } => self.write_sidecar(segment, &bytes, state),
+                Task::Sidecar { segment, part } => {
+                    self.write_sidecar(segment, &part.encode(), state);
+                }
                 Task::Image { index, parts } => {
                     self.write_image(index, &parts);
                     self.busy.store(false, Ordering::Release);
@@ -233,9 +235,9 @@ impl Cutter {
             && last < at.index
         {
             self.ends.pop_front();
-            let bytes = state.index.seal();
+            let part = state.index.seal();
             state.sealed_before = last + 1;
-            self.checkpoints.send(Task::Sidecar { segment, bytes });
+            self.checkpoints.send(Task::Sidecar { segment, part });
         }
     }
 

@@ -364,6 +364,8 @@ impl Node {
             put("dedup_ids", engine.dedup_len() as f64);
             put("timers", engine.timers.len() as f64);
             put("dead_letters", engine.dead_letters.len() as f64);
+            put("leased_lanes", engine.groups.leased_lanes() as f64);
+            put("kv_rows", engine.kv.len() as f64);
             put("groups", engine.groups.iter().count() as f64);
             put("applied_index", engine.applied() as f64);
             put("index_active_records", view.index.active_records() as f64);

@@ -38,7 +38,11 @@ impl GroupTopic {
         for passed in steps.iter().flat_map(|step| &step.lanes) {
             let exception = self.exceptions.entry(passed.lane).or_insert_with(|| {
                 made.insert(passed.lane);
-                Exception { cursor: passed.first, passed: passed.first, ..Exception::default() }
+                Exception {
+                    cursor: passed.first,
+                    passed: passed.first,
+                    ..Exception::default()
+                }
             });
             if made.contains(&passed.lane) {
                 exception.cursor = exception.cursor.min(passed.first);
@@ -46,7 +50,9 @@ impl GroupTopic {
             exception.passed = exception.passed.max(passed.end);
         }
         for step in steps {
-            step.lanes.iter().for_each(|passed| self.settle(passed.lane));
+            step.lanes
+                .iter()
+                .for_each(|passed| self.settle(passed.lane));
             self.set_base(step.partition, Some(step.to));
         }
     }

@@ -87,6 +87,18 @@ impl ActivePart {
         &self.dropped
     }
 
+    pub(super) fn covers(&self) -> Option<(u64, u64)> {
+        Some((self.rows.first()?.at.index, self.rows.last()?.at.index))
+    }
+
+    pub(super) fn has(&self, topic: TopicId, partition: u32) -> bool {
+        self.by_partition.contains_key(&(topic, partition))
+    }
+
+    pub(super) fn all_rows(&self, wanted: impl Fn(&BatchRow) -> bool) -> bool {
+        self.rows.iter().all(wanted)
+    }
+
     pub(super) fn find(&self, topic: TopicId, partition: u32, offset: u64) -> Option<BatchRow> {
         let ids = self.by_partition.get(&(topic, partition))?;
         let at = ids.partition_point(|id| self.rows[*id as usize].last_offset < offset);

@@ -6,6 +6,7 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use crate::app::App;
+use crate::backlog;
 use crate::problem::Answer;
 use crate::reply::Reply;
 
@@ -59,14 +60,45 @@ pub fn metrics(app: &App) -> Answer {
     })))
 }
 
-/// `GET /metrics/prometheus`.
+/// Most series of one kind with a name in them.
+const NAMED_SERIES_MAX: usize = 2_000;
+
+/// `GET /metrics/prometheus`, and `GET /metrics` for a client that asks for text.
 pub fn prometheus(app: &App) -> Answer {
-    let text = (app.config.render_metrics)();
+    // The node sets its gauges when it is asked, so an idle one costs nothing.
+    app.broker.figures();
+    let mut text = (app.config.render_metrics)();
+    app.view(|view| {
+        text.push_str("# TYPE queen_group_lag_messages gauge\n");
+        let lags = view.engine.groups.iter().flat_map(|(name, group)| {
+            group
+                .topics
+                .iter()
+                .map(move |(topic, state)| (name, *topic, state))
+        });
+        for (name, topic, state) in lags.take(NAMED_SERIES_MAX) {
+            let Some(topic) = view.engine.topics.get(topic) else {
+                continue;
+            };
+            let lag = backlog::by_offsets(topic, state);
+            let (group, topic) = (label(name), label(&topic.name));
+            let line =
+                format!("queen_group_lag_messages{{group=\"{group}\",topic=\"{topic}\"}} {lag}\n");
+            text.push_str(&line);
+        }
+    });
     Ok(Reply::text(
         StatusCode::OK,
         "text/plain; version=0.0.4",
         text,
     ))
+}
+
+/// A label's value in Prometheus' text form.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 /// `GET /status`.
