@@ -16,9 +16,9 @@ REPO = BENCH.parents[1]
 CACHE = REPO / "compat-tests" / ".cache"
 LIBS = Path(os.environ.get("KAFKA_LIBS") or CACHE / "kafka-libs")
 QUIET = REPO / "compat-tests" / "java" / "log4j2-quiet.properties"
-QUEEN = Path(os.environ.get("QUEEN_BIN") or REPO / "target" / "release" / "queen")
+QUEEN = Path(os.environ.get("QUEEN_BIN") or Path(os.environ.get("CARGO_TARGET_DIR") or REPO / "target") / "release" / "queen")
 READY = re.compile(r"^ready kafka=(\S+) http=(\S+) ")
-# What Kafka's own kafka-server-start.sh sets, word for word.
+# What Kafka's own kafka-server-start.sh sets, word for word (a smoke run takes a smaller heap and says so).
 JVM = ("-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
        "-XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true").split()
 PARTITIONS = 16
@@ -65,8 +65,15 @@ class Server:
     def fsyncs(self):
         return None
 
-    def sample(self):
-        return {"at": time.monotonic(), "cpu": self.cpu(), "written": self.written(), "fsyncs": self.fsyncs()}
+    def begin(self):
+        """What has been used so far; asking for it is not counted, see `used`."""
+        fsyncs = self.fsyncs()
+        return {"fsyncs": fsyncs, "written": self.written(), "cpu": self.cpu(), "at": time.monotonic()}
+
+    def used(self, since):
+        """What has been used since `begin`."""
+        now = {"at": time.monotonic(), "cpu": self.cpu(), "written": self.written(), "fsyncs": self.fsyncs()}
+        return {name: None if now[name] is None else now[name] - since[name] for name in now}
 
     def stop(self, how=signal.SIGTERM, limit=60):
         process, self.process = self.process, None
@@ -120,8 +127,9 @@ class Ours(Server):
 
 
 class Peer(Server):
-    def __init__(self, home, cores, flush=False):
+    def __init__(self, home, cores, flush=False, heap="1G"):
         super().__init__(home, cores)
+        self.options = [f"{option[:4]}{heap}" if option[:4] in ("-Xmx", "-Xms") else option for option in JVM]
         self.flush = flush
         self.port, self.controller = free_port(), free_port()
         self.kafka = f"127.0.0.1:{self.port}"
@@ -153,7 +161,7 @@ class Peer(Server):
         began = time.monotonic()
         with open(self.home / "peer.log", "ab") as log:
             self.process = subprocess.Popen(
-                pinned(self.cores, self._java("kafka.Kafka", str(config), options=JVM)),
+                pinned(self.cores, self._java("kafka.Kafka", str(config), options=self.options)),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         # ApiVersions v0: length, key 18, version 0, correlation 1, no client id.
         ask = bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", ""))

@@ -11,7 +11,7 @@ use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message;
-use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{Offset, TopicPartitionList};
 use serde_json::{Value, json};
 
@@ -92,7 +92,8 @@ fn producer(load: &Load, acks: Arc<Acks>) -> Result<ThreadedProducer<Context_>> 
 /// Sends everything and waits for the answers.
 fn send_all(load: &Load, acks: &Arc<Acks>, started: Instant) -> Result<f64> {
     let producer = producer(load, acks.clone())?;
-    // The first connection and the producer's id are no part of the figure.
+    // The first connection and the topic are no part of the figure.
+    make_topic(load, started)?;
     producer.client().fetch_metadata(Some(&load.topic), Duration::from_secs(20))?;
     let payloads = Payloads::new(load.size);
     let lanes = Lanes { lanes: load.lanes, writers: load.writers };
@@ -195,9 +196,26 @@ pub fn consume(load: &Load) -> Result<Value> {
     Ok(report::of_book(&book, load.messages, seconds))
 }
 
+/// Asks for the topic until it is there: both brokers make one that is asked for.
+fn make_topic(load: &Load, started: Instant) -> Result<()> {
+    let asker: BaseProducer = ClientConfig::new().set("bootstrap.servers", &load.brokers).create()?;
+    loop {
+        let metadata = asker.client().fetch_metadata(Some(&load.topic), Duration::from_secs(20))?;
+        let there = |topic: &rdkafka::metadata::MetadataTopic| topic.error().is_none() && topic.partitions().len() as i32 == load.partitions;
+        if metadata.topics().iter().any(there) {
+            return Ok(());
+        }
+        if payload::past(started, 20) {
+            bail!("no topic {} with {} partitions", load.topic, load.partitions);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Produces at a rate and reads at the same time. Latency is from the moment a message was due to the moment it was read.
 pub fn both(load: &Load) -> Result<Value> {
     let started = Instant::now();
+    make_topic(load, started)?;
     let acks = Arc::new(Acks { latency: Some(Mutex::new(Latency::new())), ..Acks::default() });
     let ready = AtomicBool::new(false);
     let mut latency = Latency::new();
