@@ -94,7 +94,10 @@ class Bench:
         if self.left() < 1:
             raise OutOfTime()
         command = pinned(self.loader_cores, command)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=max(self.left(), 1) + 60)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=self.left() + 10)
+        except subprocess.TimeoutExpired:
+            raise OutOfTime() from None
         answer = json.loads(done.stdout) if done.stdout.strip() else {"ok": False}
         if done.returncode or not answer.get("ok"):
             answer["ok"] = False

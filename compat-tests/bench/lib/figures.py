@@ -16,18 +16,21 @@ class Table:
 
 @dataclass
 class Verdict:
-    """`value` is reached when it is at most `limit` (or at least, when `least`); None is not measured."""
+    """`value` is reached when it is at most `limit` (or at least, when `least`); None is not measured. `only` says how
+    much less was measured than the budget asks for."""
     budget: str
     shown: str
     value: float | None
     limit: float
     least: bool = False
+    only: str = ""
 
     @property
     def reached(self):
         if self.value is None:
             return "not measured"
-        return "yes" if (self.value >= self.limit if self.least else self.value <= self.limit) else "**no**"
+        answer = "yes" if (self.value >= self.limit if self.least else self.value <= self.limit) else "**no**"
+        return f"{answer}, but measured {self.only}" if self.only else answer
 
 
 def values(records, key, **where):

@@ -36,7 +36,7 @@ def write(folder, bench, rows, machine, command, skipped):
     verdicts = [verdict for name, row in rows.items() if mine[name] for verdict in row.verdicts(mine[name])]
     out.append("## Budgets\n")
     out.append(table(["Budget", "Measured (ours / theirs)", "Ratio or value", "Reached"],
-                     [[v.budget, v.shown, "-" if v.value is None else f"{v.value / 1e6:.1f} MB" if v.limit > 1e6 else f"{v.value:.2f}", v.reached] for v in verdicts]))
+                     [[v.budget, v.shown, "-" if v.value is None else f"{v.value / 1e6:.1f} MB" if v.limit > 1e6 else f"{v.value:.2f}", "-" if scale["name"] == "smoke" else v.reached] for v in verdicts]))
     for name, row in rows.items():
         if not mine[name]:
             continue
@@ -52,7 +52,7 @@ def write(folder, bench, rows, machine, command, skipped):
         shown = [bench.commands[key] for key in bench.commands if key.split()[0] == name]
         out.append("The loads, as first run:\n\n```\n" + "\n".join(shown) + "\n```\n")
     out.append("## Machine and versions\n")
-    out.append(table(["What", "Value"], machine.items()))
+    out.append(table(["What", "Value"], [(name, f"{value:.1f}" if isinstance(value, float) else value) for name, value in machine.items()]))
     (folder / "benchmarks.md").write_text("\n".join(out))
     (folder / "benchmarks.json").write_text(json.dumps({"scale": scale, "machine": machine, "command": command, "notes": bench.notes,
                                                         "skipped": skipped, "troubles": bench.troubles, "records": bench.records}, indent=1) + "\n")

@@ -51,7 +51,8 @@ def verdicts(records):
         return []
     few, many = min(all_lanes), max(all_lanes)
     many_rate, few_rate = (mid(records, "per_second", op="again", server="ours", lanes=lanes) for lanes in (many, few))
-    found = [Verdict(f"Throughput at {many:,} lanes / at {few}: at least 0.9 (the budget says 10 million)", f"{show(many_rate)} / {show(few_rate)} /s", ratio(many_rate, few_rate), 0.9, least=True)]
+    found = [Verdict(f"Throughput at {many:,} lanes / at {few}: at least 0.9", f"{show(many_rate)} / {show(few_rate)} /s", ratio(many_rate, few_rate), 0.9, least=True,
+                     only="" if many >= 10_000_000 else f"at {many:,} lanes instead of 10,000,000")]
     if many >= 100_000:
         found.append(Verdict(f"Memory per new lane at {many:,}: at most 100 B", f"{show(per_lane(records, many))} B RssAnon", per_lane(records, many), 100))
     return found

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import threading
 import time
 
 from bench import LOADER
@@ -40,11 +41,14 @@ def run(bench):
                 held += pops
             bench.commands.setdefault("i idle", " ".join(["bench-loader", *command[1:]]))
             holder = subprocess.Popen(pinned(bench.loader_cores, command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            limit = threading.Timer(scale["seconds"] * 2 + 60, holder.kill)
+            limit.start()
             try:
                 if holder.stderr.readline().strip() == "holding":
                     watch(bench, server, kind, scale["seconds"], "holding", held)
                 out, said = holder.communicate(timeout=scale["seconds"] + 60)
             finally:
+                limit.cancel()
                 if holder.poll() is None:
                     holder.kill()
                     holder.wait()
