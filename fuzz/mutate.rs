@@ -28,7 +28,7 @@ fn mutate(seed: &[u8], state: &mut u64) -> Vec<u8> {
             2 => bytes.truncate(at),
             3 => {
                 let lie = LIES[usize::try_from(next(state) % 6).unwrap_or(0)];
-                let lie = if next(state) % 2 == 0 {
+                let lie = if next(state).is_multiple_of(2) {
                     lie.to_be_bytes()
                 } else {
                     lie.to_le_bytes()

@@ -81,7 +81,7 @@ impl Engine {
             now: self.now,
         };
         let mut parts = Vec::with_capacity(6);
-        for section in [encode(&saved), encode(rows), names.to_vec()] {
+        for section in [encode(&saved), encode(&rows), names] {
             parts.push((section.len() as u64).to_le_bytes().to_vec());
             parts.push(section);
         }
@@ -109,7 +109,7 @@ impl Engine {
         }
         let loaded: Loaded = postcard::from_bytes(saved).map_err(decode_error)?;
         let rows = postcard::from_bytes(section()?).map_err(decode_error)?;
-        let names = section()?.to_vec();
+        let names = section()?;
         debug_assert_eq!(loaded.format, FORMAT);
         Ok(Engine {
             topics: loaded.topics,

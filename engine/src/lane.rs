@@ -5,6 +5,7 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::chunks::Chunks;
 use crate::ids::{LaneId, TimeUs, TopicId};
 
 const ALIVE: u8 = 1;
@@ -36,15 +37,56 @@ impl LaneRow {
 /// All lanes of all topics.
 #[derive(Clone, Debug, Default)]
 pub struct LaneTable {
-    rows: Vec<LaneRow>,
-    names: Vec<u8>,
-    /// Ids by hash of (topic, name); rebuilt when an image is loaded.
-    by_name: HashTable<u32>,
+    rows: Chunks<LaneRow>,
+    names: Names,
+    /// 32 bits of the hash of (topic, name), and the id; rebuilt when an image is loaded. The bits
+    /// are kept so that growth and most misses touch no row.
+    by_name: HashTable<(u32, u32)>,
     alive: u64,
 }
 
-fn hash_of(topic: TopicId, name: &[u8]) -> u64 {
-    xxh3_64_with_seed(name, u64::from(topic.0))
+/// Names one after the other in blocks that never move.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    blocks: Vec<Vec<u8>>,
+}
+
+/// Bits of a name's place that count inside its block.
+const BLOCK_BITS: u32 = 20;
+
+impl Names {
+    fn push(&mut self, name: &[u8]) -> u64 {
+        let full = self
+            .blocks
+            .last()
+            .is_none_or(|b| b.len() + name.len() > 1 << BLOCK_BITS);
+        if full {
+            self.blocks.push(Vec::with_capacity(1 << BLOCK_BITS));
+        }
+        let block = self.blocks.len() - 1;
+        let at = self.blocks[block].len();
+        self.blocks[block].extend_from_slice(name);
+        ((block as u64) << BLOCK_BITS) | at as u64
+    }
+
+    fn get(&self, at: u64, len: u16) -> &[u8] {
+        let block = usize::try_from(at >> BLOCK_BITS).unwrap_or(usize::MAX);
+        let from = usize::try_from(at & ((1 << BLOCK_BITS) - 1)).unwrap_or(usize::MAX);
+        self.blocks
+            .get(block)
+            .and_then(|block| block.get(from..from + usize::from(len)))
+            .unwrap_or_default()
+    }
+}
+
+fn hash_of(topic: TopicId, name: &[u8]) -> u32 {
+    let hash = xxh3_64_with_seed(name, u64::from(topic.0));
+    u32::try_from(hash >> 32).unwrap_or(0)
+}
+
+/// Spreads 32 bits over the 64 that the table looks at.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl LaneTable {
@@ -57,26 +99,25 @@ impl LaneTable {
 
     /// The lane's name, if the lane is alive.
     pub fn name(&self, id: LaneId) -> Option<&[u8]> {
-        self.get(id).map(|row| self.name_of(row))
-    }
-
-    fn name_of(&self, row: &LaneRow) -> &[u8] {
-        let at = usize::try_from(row.name_at).unwrap_or(usize::MAX);
-        self.names
-            .get(at..at + usize::from(row.name_len))
-            .unwrap_or_default()
+        self.get(id)
+            .map(|row| self.names.get(row.name_at, row.name_len))
     }
 
     /// The lane of `topic` with this name.
     pub fn find(&self, topic: TopicId, name: &[u8]) -> Option<LaneId> {
-        let same = |id: &u32| {
-            let row = &self.rows[*id as usize];
-            row.topic == topic && self.name_of(row) == name
+        self.find_hashed(hash_of(topic, name), topic, name)
+    }
+
+    fn find_hashed(&self, hash: u32, topic: TopicId, name: &[u8]) -> Option<LaneId> {
+        let same = |(other, id): &(u32, u32)| {
+            *other == hash
+                && self.get(LaneId(*id)).is_some_and(|row| {
+                    row.topic == topic && self.names.get(row.name_at, row.name_len) == name
+                })
         };
         self.by_name
-            .find(hash_of(topic, name), same)
-            .copied()
-            .map(LaneId)
+            .find(spread(hash), same)
+            .map(|(_, id)| LaneId(*id))
     }
 
     /// Number of lanes alive.
@@ -91,13 +132,14 @@ impl LaneTable {
 
     /// The lane with this name, made if missing; whether it was made.
     pub(crate) fn intern(&mut self, topic: TopicId, name: &[u8]) -> (LaneId, bool) {
-        if let Some(id) = self.find(topic, name) {
+        let name = &name[..name.len().min(usize::from(u16::MAX))];
+        let hash = hash_of(topic, name);
+        if let Some(id) = self.find_hashed(hash, topic, name) {
             return (id, false);
         }
-        let name = &name[..name.len().min(usize::from(u16::MAX))];
         let id = u32::try_from(self.rows.len()).expect("4 billion lanes do not fit in memory");
         self.rows.push(LaneRow {
-            name_at: self.names.len() as u64,
+            name_at: self.names.push(name),
             next: 0,
             last_time: TimeUs(0),
             topic,
@@ -105,35 +147,18 @@ impl LaneTable {
             name_len: u16::try_from(name.len()).unwrap_or(u16::MAX),
             flags: ALIVE,
         });
-        self.names.extend_from_slice(name);
         self.alive += 1;
-        self.enter(id);
+        self.by_name
+            .insert_unique(spread(hash), (hash, id), |(hash, _)| spread(*hash));
         (LaneId(id), true)
-    }
-
-    fn enter(&mut self, id: u32) {
-        let LaneTable {
-            rows,
-            names,
-            by_name,
-            ..
-        } = self;
-        let hash = |id: &u32| {
-            let row = &rows[*id as usize];
-            let at = usize::try_from(row.name_at).unwrap_or(usize::MAX);
-            hash_of(
-                row.topic,
-                names
-                    .get(at..at + usize::from(row.name_len))
-                    .unwrap_or_default(),
-            )
-        };
-        by_name.insert_unique(hash(&id), id, hash);
     }
 
     /// Takes the lane's next number for a record in `partition`.
     pub(crate) fn take_number(&mut self, id: LaneId, partition: u32, now: TimeUs) -> u64 {
-        let row = &mut self.rows[id.0 as usize];
+        let row = self
+            .rows
+            .get_mut(id.0 as usize)
+            .expect("apply has looked the lane up");
         if row.next > 0 && row.partition != partition {
             row.flags |= SEVERAL_PARTITIONS;
         }
@@ -149,35 +174,45 @@ impl LaneTable {
         let Some(row) = self.get(id).copied() else {
             return;
         };
-        let hash = hash_of(row.topic, self.name_of(&row));
-        if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == id.0) {
+        let hash = hash_of(row.topic, self.names.get(row.name_at, row.name_len));
+        if let Ok(entry) = self
+            .by_name
+            .find_entry(spread(hash), |(_, other)| *other == id.0)
+        {
             entry.remove();
         }
-        self.rows[id.0 as usize].flags &= !ALIVE;
+        if let Some(row) = self.rows.get_mut(id.0 as usize) {
+            row.flags &= !ALIVE;
+        }
         self.alive -= 1;
     }
 
-    /// The rows and names as they go into an image.
-    pub(crate) fn parts(&self) -> (&[LaneRow], &[u8]) {
-        (&self.rows, &self.names)
+    /// The rows and, in their order, the names as they go into an image.
+    pub(crate) fn parts(&self) -> (Vec<&LaneRow>, Vec<u8>) {
+        let mut names = Vec::new();
+        for row in self.rows.iter() {
+            names.extend_from_slice(self.names.get(row.name_at, row.name_len));
+        }
+        (self.rows.iter().collect(), names)
     }
 
-    /// The table of an image's rows and names.
-    pub(crate) fn from_parts(rows: Vec<LaneRow>, names: Vec<u8>) -> LaneTable {
-        let alive: Vec<u32> = (0u32..)
-            .zip(&rows)
-            .filter(|(_, row)| row.flags & ALIVE != 0)
-            .map(|(id, _)| id)
-            .collect();
-        let by_name = HashTable::with_capacity(alive.len());
-        let mut table = LaneTable {
-            rows,
-            names,
-            by_name,
-            alive: alive.len() as u64,
-        };
-        for id in alive {
-            table.enter(id);
+    /// The table of an image's rows and names. Names that are cut short come out empty.
+    pub(crate) fn from_parts(rows: Vec<LaneRow>, names: &[u8]) -> LaneTable {
+        let mut table = LaneTable::default();
+        table.by_name.reserve(rows.len(), |(hash, _)| spread(*hash));
+        let mut rest = names;
+        for (id, mut row) in (0u32..).zip(rows) {
+            let (name, tail) = rest.split_at(rest.len().min(usize::from(row.name_len)));
+            rest = tail;
+            row.name_at = table.names.push(name);
+            if row.flags & ALIVE != 0 {
+                let hash = hash_of(row.topic, name);
+                table
+                    .by_name
+                    .insert_unique(spread(hash), (hash, id), |(hash, _)| spread(*hash));
+                table.alive += 1;
+            }
+            table.rows.push(row);
         }
         table
     }

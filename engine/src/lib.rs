@@ -12,6 +12,7 @@
 
 mod apply;
 pub mod batch;
+mod chunks;
 pub mod command;
 pub mod config;
 pub mod dedup;

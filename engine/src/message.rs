@@ -1,7 +1,6 @@
 //! Messages as the lane view shows them: ids, lookup of a lane's records, the way from a
 //! transaction id to a number. Shared by everything above the state.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::batch::{DecodedBatch, Record};
@@ -33,43 +32,41 @@ pub fn parse_message_id(text: &str) -> Option<(LaneId, u64)> {
     Some((LaneId(lane), number))
 }
 
+/// Places of the hyphens in a UUID's text.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
 /// Lower-case hyphenated UUID text of 128 bits.
 pub fn format_uuid(bits: u128) -> String {
-    let hex = format!("{bits:032x}");
     let mut text = String::with_capacity(36);
-    for (i, part) in [
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let separator = if i == 0 { "" } else { "-" };
-        let _ = write!(text, "{separator}{part}");
+    for nibble in (0..32).rev() {
+        if HYPHENS.contains(&text.len()) {
+            text.push('-');
+        }
+        let digit = u8::try_from((bits >> (nibble * 4)) & 0xf).unwrap_or(0);
+        text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
     }
     text
 }
 
 /// The 128 bits of a hyphenated or plain UUID text.
 pub fn parse_uuid(text: &str) -> Option<u128> {
-    let well_formed = match text.len() {
-        32 => true,
-        36 => [8, 13, 18, 23]
-            .iter()
-            .all(|&at| text.as_bytes()[at] == b'-'),
-        _ => false,
+    let bytes = text.as_bytes();
+    let hyphenated = match bytes.len() {
+        32 => false,
+        36 => HYPHENS.iter().all(|at| bytes[*at] == b'-'),
+        _ => return None,
     };
-    if !well_formed {
+    if bytes.len() == 36 && !hyphenated {
         return None;
     }
-    let hex: String = text.chars().filter(|c| *c != '-').collect();
-    if hex.len() != 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
+    let mut bits = 0u128;
+    for (at, byte) in bytes.iter().enumerate() {
+        if hyphenated && HYPHENS.contains(&at) {
+            continue;
+        }
+        bits = (bits << 4) | u128::from(char::from(*byte).to_digit(16)?);
     }
-    u128::from_str_radix(&hex, 16).ok()
+    Some(bits)
 }
 
 /// One record of a lane.
@@ -171,4 +168,41 @@ pub fn resolve_transaction(
         .iter()
         .find(|r| r.transaction_id() == transaction_id)
         .map(|r| r.number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuid_texts_read_back_and_nonsense_does_not() {
+        for bits in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210] {
+            let text = format_uuid(bits);
+            assert_eq!(parse_uuid(&text), Some(bits));
+            assert_eq!(parse_uuid(&text.to_uppercase()), Some(bits));
+            assert_eq!(parse_uuid(&text.replace('-', "")), Some(bits));
+        }
+        let text = format_uuid(0x0123_4567_89ab_cdef_fedc_ba98_7654_3210);
+        assert_eq!(text, "01234567-89ab-cdef-fedc-ba9876543210");
+        for bad in [
+            "",
+            "x",
+            "01234567-89ab-cdef-fedc-ba987654321",
+            "+1234567-89ab-cdef-fedc-ba9876543210",
+        ] {
+            assert_eq!(parse_uuid(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn derived_ids_read_back_and_rise_with_the_number() {
+        let time = TimeUs(1_791_290_494_021_007);
+        let mut last = String::new();
+        for number in [0, 1, 2, 1000, 1 << 20, (1 << 42) - 1] {
+            let id = message_id(LaneId(77), number, time);
+            assert_eq!(parse_message_id(&id), Some((LaneId(77), number)));
+            assert!(id > last);
+            last = id;
+        }
+    }
 }

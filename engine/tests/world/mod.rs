@@ -258,7 +258,7 @@ impl World {
         if !self.index.active_is_empty() {
             let bytes = self.index.seal().encode();
             // The writer of the sidecar may be done at once, or not before the next seal.
-            if self.log.len() % 2 == 0 {
+            if self.log.len().is_multiple_of(2) {
                 self.index.replace_sealed(bytes.clone()).unwrap();
             }
             self.sealed.push(bytes);
