@@ -95,13 +95,14 @@ class Bench:
             raise OutOfTime()
         command = pinned(self.loader_cores, command)
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=self.left() + 10)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=self.left() + 10,
+                                  env={**os.environ, "RUST_BACKTRACE": "0"})
         except subprocess.TimeoutExpired:
             raise OutOfTime() from None
         answer = json.loads(done.stdout) if done.stdout.strip() else {"ok": False}
         if done.returncode or not answer.get("ok"):
             answer["ok"] = False
-            answer["said"] = done.stderr.strip()[-400:]
+            answer["said"] = done.stderr.strip()[:400]
         return answer
 
     def load(self, server, kind, run, what, count, variant=None, op=None, **options):

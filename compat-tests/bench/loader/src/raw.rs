@@ -91,6 +91,7 @@ fn read(raw: &Raw, mine: Vec<i32>, started: Instant) -> Result<(u64, u64)> {
     let mut at: Vec<(i32, i64)> = mine.into_iter().map(|partition| (partition, 0)).collect();
     let (mut out, mut answer, mut bytes, mut records, mut empty) = (Vec::new(), Vec::new(), 0u64, 0u64, 0);
     while empty < 3 {
+        let mut loading = false;
         if started.elapsed().as_secs() > raw.limit_s {
             bail!("gave up after {records} records");
         }
@@ -111,9 +112,11 @@ fn read(raw: &Raw, mine: Vec<i32>, started: Instant) -> Result<(u64, u64)> {
             c.take(name);
             for _ in 0..c.i32() {
                 let (partition, error) = (c.i32(), c.i16());
-                if error != 0 {
+                // A broker that has just started may not have the partition yet: no such one, no leader, not the leader.
+                if !matches!(error, 0 | 3 | 5 | 6) {
                     bail!("fetch error {error}");
                 }
+                loading |= error != 0;
                 c.i64();
                 c.i64();
                 let aborted = c.i32().max(0) as usize;
@@ -127,6 +130,10 @@ fn read(raw: &Raw, mine: Vec<i32>, started: Instant) -> Result<(u64, u64)> {
             }
         }
         // The last, empty rounds only prove that there is no more; a partition at its end answers at once while others go on.
+        if loading {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            continue;
+        }
         empty = if records == before { empty + 1 } else { 0 };
         if records == raw.messages {
             break;
