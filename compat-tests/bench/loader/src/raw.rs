@@ -129,11 +129,11 @@ fn read(raw: &Raw, mine: Vec<i32>, started: Instant) -> Result<(u64, u64)> {
                 bytes += size as u64;
             }
         }
-        // The last, empty rounds only prove that there is no more; a partition at its end answers at once while others go on.
         if loading {
             std::thread::sleep(std::time::Duration::from_millis(20));
             continue;
         }
+        // The last, empty rounds only prove that there is no more; a partition at its end answers at once while others go on.
         empty = if records == before { empty + 1 } else { 0 };
         if records == raw.messages {
             break;
