@@ -15,8 +15,10 @@ const OURS: [&str; 7] = [
 ];
 
 fn metadata() -> Metadata {
+    // Asked at run time: a target folder may be shared by several checkouts.
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("run by cargo");
     MetadataCommand::new()
-        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+        .manifest_path(format!("{here}/../Cargo.toml"))
         .other_options(vec!["--locked".into()])
         .exec()
         .expect("cargo metadata")
