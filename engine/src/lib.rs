@@ -4,7 +4,8 @@
 //!
 //! Read in this order: `command.rs` (what may happen), `outcome.rs` (what comes of it),
 //! `apply.rs` (the judge), then the state: `topic.rs`, `lane.rs`, `group.rs`, `dedup.rs`, `kv.rs`,
-//! `timer.rs`. `port.rs` is the door for the listeners, `index.rs` knows where records lie,
+//! `timer.rs`. `port.rs` is the door for the listeners, `cluster.rs`
+//! what they see of the cluster, `index.rs` knows where records lie,
 //! `schedule.rs` is the leader's memory of what to propose next, `batch.rs` reads Kafka's record
 //! batches.
 
@@ -13,6 +14,7 @@
 mod apply;
 pub mod batch;
 mod chunks;
+pub mod cluster;
 pub mod command;
 pub mod config;
 pub mod dedup;

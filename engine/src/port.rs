@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use crate::Engine;
 use crate::batch::{BatchHeader, DecodedBatch};
+use crate::cluster::{ClusterChange, ClusterRefusal, ClusterView};
 use crate::command::{AckItem, Command, LaneHints, Position};
 use crate::ids::{BatchRef, LaneId, LeaseId, TimeUs, TopicId};
 use crate::index::RecordIndex;
@@ -65,14 +66,22 @@ pub struct NodeView {
     pub cluster_id: String,
     /// Kafka partitions of a topic made without a width.
     pub default_partitions: u32,
+    /// All members that have told their address, by id.
     pub brokers: Vec<BrokerAddress>,
+    /// Ids of all voters, told or not, in order: Kafka's replicas.
+    pub replicas: Vec<i32>,
+    /// Ids of the voters that keep up, in order: Kafka's ISR.
+    pub in_sync: Vec<i32>,
     pub leader: Option<i32>,
+    /// Where the leader's HTTP listener is reached, `HOST:PORT`, when this is another node.
+    pub leader_http: Option<String>,
     pub is_leader: bool,
     /// Raft term; Kafka's leader epoch.
     pub term: u64,
     pub applied: u64,
     pub committed: u64,
-    /// Whether it has applied an entry of its own term and its storage works.
+    /// Whether it serves: it leads, has applied an entry of its own term and a majority was heard
+    /// lately; or it follows a leader that was heard lately and keeps up.
     pub ready: bool,
     pub storage_full: bool,
 }
@@ -228,6 +237,20 @@ pub struct PopAnswer {
 pub trait Broker: Send + Sync + 'static {
     /// The node and its cluster as of now.
     fn node(&self) -> NodeView;
+
+    /// Whether this node leads and knows everything that was committed before its term. Cheap:
+    /// asked for every request.
+    fn is_leading(&self) -> bool;
+
+    /// Resolves at the next change of who leads or whether this node serves (after the call, not
+    /// after the first poll). May resolve early; look again.
+    fn leader_changed(&self) -> BoxFuture<()>;
+
+    /// The cluster and its members as of now.
+    fn cluster(&self) -> ClusterView;
+
+    /// Changes the cluster; only on the leader, else [`Failure::NotLeader`]. One at a time.
+    fn change_cluster(&self, change: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>>;
 
     /// The clock that stamps entries, as of now.
     fn now(&self) -> TimeUs;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use queen_engine::batch::DecodedBatch;
+use queen_engine::cluster::{ClusterChange, ClusterRefusal, ClusterView};
 use queen_engine::command::Command;
 use queen_engine::ids::{BatchRef, TimeUs, TopicId};
 use queen_engine::limits::BATCH_DECOMPRESSED_BYTES_MAX;
@@ -111,6 +112,9 @@ impl Broker for Node {
             cluster_id: inner.cluster_id.clone(),
             default_partitions: inner.default_partitions,
             brokers: vec![inner.kafka.read().clone()],
+            replicas: vec![inner.node_id],
+            in_sync: vec![inner.node_id],
+            leader_http: None,
             leader: role.leader,
             is_leader: role.is_leader,
             term: role.term,
@@ -119,6 +123,27 @@ impl Broker for Node {
             ready: inner.leader.is_leading() && !stopped,
             storage_full: inner.batcher.storage_full(),
         }
+    }
+
+    fn is_leading(&self) -> bool {
+        self.inner.leader.is_leading()
+    }
+
+    fn leader_changed(&self) -> BoxFuture<()> {
+        let mut roles = self.inner.replicator.roles();
+        roles.mark_unchanged();
+        Box::pin(async move {
+            // A sender that is gone has nothing more to say.
+            let _ = roles.changed().await;
+        })
+    }
+
+    fn cluster(&self) -> ClusterView {
+        ClusterView::default()
+    }
+
+    fn change_cluster(&self, _change: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>> {
+        Box::pin(async move { Err(ClusterRefusal::Busy) })
     }
 
     fn now(&self) -> TimeUs {

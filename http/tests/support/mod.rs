@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queen_engine::batch::DecodedBatch;
+use queen_engine::cluster::{ClusterChange, ClusterRefusal, ClusterView};
 use queen_engine::command::{AppendBatch, Command, Transaction};
 use queen_engine::entry::{Entry, EntryBuilder, slice};
 use queen_engine::ids::{BatchRef, TimeUs, TopicId};
@@ -290,6 +291,9 @@ impl Broker for Door {
             cluster_id: "test".to_owned(),
             default_partitions: 4,
             brokers: Vec::new(),
+            replicas: vec![1],
+            in_sync: vec![1],
+            leader_http: None,
             leader: Some(1),
             is_leader: true,
             term: 1,
@@ -298,6 +302,29 @@ impl Broker for Door {
             ready: self.0.failure.lock().unwrap().is_none(),
             storage_full: false,
         }
+    }
+
+    fn is_leading(&self) -> bool {
+        true
+    }
+
+    fn leader_changed(&self) -> BoxFuture<()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn cluster(&self) -> ClusterView {
+        ClusterView {
+            node_id: 1,
+            leader: Some(1),
+            term: 1,
+            quorum: true,
+            ..ClusterView::default()
+        }
+    }
+
+    fn change_cluster(&self, _: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>> {
+        let text = "this node is alone".to_owned();
+        Box::pin(std::future::ready(Err(ClusterRefusal::Invalid(text))))
     }
 
     fn now(&self) -> TimeUs {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use queen_engine::Effects;
 use queen_engine::Engine;
 use queen_engine::batch::DecodedBatch;
+use queen_engine::cluster::{ClusterChange, ClusterRefusal, ClusterView};
 use queen_engine::command::{AppendBatch, Command, ProducerStamp, TopicRef};
 use queen_engine::entry::{Entry, EntryBuilder, slice};
 use queen_engine::ids::{BatchRef, TimeUs, TopicId};
@@ -75,6 +76,9 @@ impl Broker for MemoryBroker {
             cluster_id: "test-cluster".into(),
             default_partitions: 3,
             brokers: vec![broker],
+            replicas: vec![1],
+            in_sync: vec![1],
+            leader_http: None,
             leader: Some(1),
             is_leader: true,
             term: 1,
@@ -83,6 +87,29 @@ impl Broker for MemoryBroker {
             ready: self.ready.load(Ordering::Relaxed),
             storage_full: false,
         }
+    }
+
+    fn is_leading(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    fn leader_changed(&self) -> BoxFuture<()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn cluster(&self) -> ClusterView {
+        ClusterView {
+            node_id: 1,
+            leader: Some(1),
+            term: 1,
+            quorum: true,
+            ..ClusterView::default()
+        }
+    }
+
+    fn change_cluster(&self, _: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>> {
+        let text = "this node is alone".to_owned();
+        Box::pin(std::future::ready(Err(ClusterRefusal::Invalid(text))))
     }
 
     fn now(&self) -> TimeUs {
