@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::Engine;
 use crate::batch::{BatchHeader, DecodedBatch};
@@ -25,7 +26,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// Why the node could not carry out a request. Not a verdict of the state machine (those are
 /// outcomes), but a fault of this node or of the moment.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Failure {
     /// Nothing was applied; another node leads.
     #[error("this node does not lead; the leader is {leader:?}")]
@@ -271,7 +272,8 @@ pub trait Broker: Send + Sync + 'static {
     /// Resolves once everything committed before the call is applied here.
     fn barrier(&self) -> BoxFuture<Result<(), Failure>>;
 
-    /// Logs and applies a command that carries no records.
+    /// Logs and applies a command that carries no records. A node that does not lead hands it to
+    /// the leader, and answers when it is applied here too.
     fn submit(&self, command: Command) -> BoxFuture<Result<Outcome, Failure>>;
 
     /// Appends producers' batches; each stands alone. One answer per batch, in order.

@@ -161,6 +161,8 @@ pub(crate) struct Shared {
     pub files: Mutex<()>,
     pub table: RwLock<Table>,
     pub durable_index: AtomicU64,
+    /// How often frames were taken away from the end.
+    pub cuts: AtomicU64,
     pub sidecars: Mutex<HashMap<(u64, String), Bytes>>,
     pub on_seal: Mutex<Option<Arc<SealHook>>>,
     pub counters: Counters,
@@ -260,6 +262,7 @@ impl Log {
             keeper_work: Condvar::new(),
             files: Mutex::new(()),
             durable_index: AtomicU64::new(recovered.last.map_or(0, |(_, index)| index)),
+            cuts: AtomicU64::new(0),
             table: RwLock::new(found.table),
             sidecars: Mutex::new(HashMap::new()),
             on_seal: Mutex::new(None),
@@ -417,6 +420,12 @@ impl Log {
     /// The last index known to be on the disk; 0 when none is.
     pub fn durable_index(&self) -> u64 {
         self.shared.durable_index.load(Ordering::Acquire)
+    }
+
+    /// How often frames were taken away from the end since the open: what was seen of the newest
+    /// segments before may not hold any more.
+    pub fn cuts(&self) -> u64 {
+        self.shared.cuts.load(Ordering::Acquire)
     }
 
     /// Saves the vote; durable on return, and after everything appended before.

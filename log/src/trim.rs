@@ -50,6 +50,7 @@ impl Log {
             .sync(shared)
             .inspect_err(|cause| shared.fail(cause))?;
         let result = shared.drop_after(&mut plan, &mut writer, index);
+        shared.cuts.fetch_add(1, Ordering::AcqRel);
         shared.settle(&mut plan, &mut writer, index + 1);
         result?;
         // A header that continues from here makes the cut known in two places.
@@ -108,6 +109,7 @@ impl Log {
             result = shared.remove_newest(no);
         }
         shared.settle(&mut plan, &mut writer, next_index);
+        shared.cuts.fetch_add(1, Ordering::AcqRel);
         result?;
         shared.begin_segment(&mut plan, &mut writer, next_index)?;
         info!(next_index, "log reset");

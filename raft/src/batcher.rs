@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::apply::SharedState;
 use crate::clock::Clock;
+use crate::leader::Leader;
 use crate::limits;
 use crate::metrics;
 use crate::replicator::{Proposal, Refusal, Replicator, Signal, Ticket, Verdict};
@@ -263,6 +264,20 @@ impl Batcher {
 
     async fn propose(&self, proposer: &Proposer, taken: Vec<Queued>) {
         let requests = taken.len();
+        // A leader that does not know everything before its term would build on an old state.
+        if !proposer.leader.is_leading() {
+            let role = proposer.replicator.role();
+            let failure = match role.stopped {
+                Some(_) => Failure::Stopping,
+                None => Failure::NotLeader {
+                    leader: role.leader.filter(|id| *id != proposer.node_id),
+                },
+            };
+            taken
+                .into_iter()
+                .for_each(|queued| queued.request.fail(failure.clone()));
+            return;
+        }
         let Some(built) = build::build(proposer, taken, &self.shared) else {
             return;
         };
@@ -396,6 +411,8 @@ impl Shared {
 
 /// What the proposer needs of the node.
 pub struct Proposer {
+    pub node_id: i32,
+    pub leader: Arc<Leader>,
     pub replicator: Arc<dyn Replicator>,
     pub state: SharedState,
     pub clock: Arc<Clock>,

@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use queen_engine::index::FrozenPart;
 use queen_log::{FRAME_HEADER_BYTES, Log};
@@ -29,8 +30,14 @@ use crate::replicator::Position;
 const SIDECAR: &str = "index";
 
 enum Task {
-    Sidecar { segment: u64, part: FrozenPart },
-    Image { index: u64, parts: Vec<Vec<u8>> },
+    Sidecar {
+        segment: u64,
+        part: FrozenPart,
+    },
+    Image {
+        place: ImagePlace,
+        parts: Vec<Vec<u8>>,
+    },
     Stop,
 }
 
@@ -48,11 +55,30 @@ pub struct Checkpoints {
     segment_bytes: u64,
 }
 
+/// What a state image stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImagePlace {
+    /// The entry up to which the state is applied.
+    pub at: Position,
+    /// The membership then: its entry and its bytes.
+    pub membership: Option<(Position, Bytes)>,
+}
+
+impl ImagePlace {
+    /// What an image of this state stands for; `None` when nothing was applied.
+    pub fn of(state: &State) -> Option<ImagePlace> {
+        Some(ImagePlace {
+            at: state.applied?,
+            membership: state.membership.clone(),
+        })
+    }
+}
+
 /// What is known of the newest image on disk.
 #[derive(Debug, Default)]
 pub struct ImageFigures {
     bytes: AtomicU64,
-    index: AtomicU64,
+    place: Mutex<Option<ImagePlace>>,
     previous: AtomicU64,
     /// Told when an image was written.
     pub written: Notify,
@@ -61,7 +87,12 @@ pub struct ImageFigures {
 impl ImageFigures {
     /// Index of its entry; 0 when there is no image.
     pub fn index(&self) -> u64 {
-        self.index.load(Ordering::Relaxed)
+        self.place.lock().as_ref().map_or(0, |place| place.at.index)
+    }
+
+    /// What it stands for; `None` when there is no image.
+    pub fn place(&self) -> Option<ImagePlace> {
+        self.place.lock().clone()
     }
 
     /// Index of the older image that is kept; 0 when there is none.
@@ -76,11 +107,11 @@ impl ImageFigures {
 }
 
 impl Checkpoints {
-    /// Starts the writer. `image_index` is that of the newest usable image, 0 for none.
+    /// Starts the writer. `image` is what the newest usable image stands for.
     pub fn start(
         log: Arc<Log>,
         state: SharedState,
-        image_index: u64,
+        image: Option<ImagePlace>,
         image_log_bytes_min: u64,
         segment_bytes: u64,
     ) -> std::io::Result<Arc<Checkpoints>> {
@@ -92,7 +123,7 @@ impl Checkpoints {
             busy: AtomicBool::new(false),
             figures: Arc::new(ImageFigures {
                 bytes: AtomicU64::new(0),
-                index: AtomicU64::new(image_index),
+                place: Mutex::new(image),
                 ..ImageFigures::default()
             }),
             image_log_bytes_min,
@@ -112,8 +143,8 @@ impl Checkpoints {
                 Task::Sidecar { segment, part } => {
                     self.write_sidecar(segment, &part.encode(), state);
                 }
-                Task::Image { index, parts } => {
-                    self.write_image(index, &parts);
+                Task::Image { place, parts } => {
+                    self.write_image(place, &parts);
                     self.busy.store(false, Ordering::Release);
                 }
                 Task::Stop => return,
@@ -138,14 +169,16 @@ impl Checkpoints {
         }
     }
 
-    fn write_image(&self, index: u64, parts: &[Vec<u8>]) {
+    fn write_image(&self, place: ImagePlace, parts: &[Vec<u8>]) {
+        let index = place.at.index;
         let started = Instant::now();
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         match self.log.write_image(index, &slices) {
             Ok(()) => {
                 self.figures.bytes.store(bytes, Ordering::Relaxed);
-                let previous = self.figures.index.swap(index, Ordering::Relaxed);
+                let previous = self.figures.place.lock().replace(place);
+                let previous = previous.map_or(0, |place| place.at.index);
                 self.figures.previous.store(previous, Ordering::Relaxed);
                 self.figures.written.notify_one();
                 metrics::image(bytes, started.elapsed());
@@ -172,13 +205,12 @@ impl Checkpoints {
     pub fn finish(&self, state: &SharedState) {
         let last = {
             let state = state.read();
-            state
-                .applied
-                .filter(|at| at.index > self.figures.index())
-                .map(|at| (at.index, image::parts(&state)))
+            ImagePlace::of(&state)
+                .filter(|place| place.at.index > self.figures.index())
+                .map(|place| (place, image::parts(&state)))
         };
-        if let Some((index, parts)) = last {
-            self.send(Task::Image { index, parts });
+        if let Some((place, parts)) = last {
+            self.send(Task::Image { place, parts });
         }
         self.abandon();
     }
@@ -204,6 +236,8 @@ pub struct Cutter {
     since_look: u64,
     room: u64,
     term: u64,
+    /// [`Log::cuts`] at the last look.
+    cuts: u64,
     since_image: u64,
 }
 
@@ -215,6 +249,7 @@ impl Cutter {
             since_look: 0,
             room: 0,
             term: 0,
+            cuts: 0,
             since_image: 0,
         }
     }
@@ -226,7 +261,11 @@ impl Cutter {
         self.since_image += frame;
         // Only an entry that does not fit the newest segment, or another leader, can begin a new
         // one; so the segments need not be looked at for every entry.
-        if self.ends.is_empty() && (self.since_look >= self.room || self.term != at.term) {
+        // Ends that were seen before the log was cut may lie elsewhere now; an entry that came after
+        // the cut is looked at only after it, so this look is in time.
+        let is_cut = self.checkpoints.log.cuts() != self.cuts;
+        let may_be_new = self.since_look >= self.room || self.term != at.term;
+        if is_cut || (self.ends.is_empty() && may_be_new) {
             self.look(state.sealed_before);
             self.since_look = frame;
         }
@@ -242,6 +281,7 @@ impl Cutter {
     }
 
     fn look(&mut self, sealed_before: u64) {
+        self.cuts = self.checkpoints.log.cuts();
         let segments = self.checkpoints.log.segments();
         let room_of = |bytes: u64| self.checkpoints.segment_bytes.saturating_sub(bytes);
         self.room = segments.last().map_or(0, |newest| room_of(newest.bytes));
@@ -266,8 +306,12 @@ impl Cutter {
             return;
         }
         self.since_image = 0;
+        let place = ImagePlace {
+            at,
+            membership: state.membership.clone(),
+        };
         checkpoints.send(Task::Image {
-            index: at.index,
+            place,
             parts: image::parts(state),
         });
     }

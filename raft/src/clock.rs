@@ -86,6 +86,15 @@ impl Clock {
         state.stamped = state.stamped.max(stamp.0);
     }
 
+    /// Goes on from another node's clock: followers keep the leader's time, so that a lease it gave
+    /// ends when the leader meant it to, whatever this machine's wall clock says. May go back, but
+    /// never behind a stamp.
+    pub fn follow(&self, theirs: TimeUs) {
+        let mut state = self.state.lock();
+        self.advance(&mut state);
+        state.now = theirs.0.max(state.stamped);
+    }
+
     /// The time now. Equal readings are possible; stamps are not.
     pub fn now(&self) -> TimeUs {
         let mut state = self.state.lock();
@@ -189,6 +198,19 @@ mod tests {
             clock.now();
         }
         assert_eq!(clock.ahead_of_wall(), 0);
+    }
+
+    #[test]
+    fn follows_another_but_not_behind_its_own_stamps() {
+        let fake = Fake::default();
+        fake.wall.store(1_000_000_000, Ordering::Relaxed);
+        let clock = Clock::new(Box::new(fake.clone()));
+        clock.follow(TimeUs(400));
+        fake.pass(100);
+        assert_eq!(clock.now().0, 500);
+        let stamp = clock.stamp();
+        clock.follow(TimeUs(10));
+        assert_eq!(clock.now(), stamp);
     }
 
     #[test]

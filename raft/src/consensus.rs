@@ -1,10 +1,13 @@
 //! Consensus by openraft, and the only place that knows it: types of openraft end here. Wires the
-//! log storage, the state machine and the (still empty) network together and offers them as a
+//! log storage, the state machine and the network together and offers them as a
 //! [`Replicator`]. Everything of openraft runs on the runtime [`start`] is called on.
 
 mod codec;
 mod log_store;
+mod members;
 mod network;
+mod rpc;
+mod serve;
 mod state_machine;
 mod types;
 
@@ -13,12 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{
     ClientWriteError, ForwardReason, ForwardToLeader, LinearizableReadError, RaftError,
 };
 use openraft::{Config, Raft, ReadPolicy, SnapshotPolicy};
 use parking_lot::{Mutex, RwLock};
+use queen_engine::cluster::{ClusterChange, ClusterRefusal};
 use queen_engine::ids::BatchRef;
 use queen_engine::port::{BoxFuture, Failure};
 use queen_log::{Log, LogError};
@@ -26,6 +31,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::apply::Applier;
+use crate::checkpoint::ImageFigures;
+use crate::cluster::{HEARD_LATELY, Links};
 use crate::error::{Fatal, StartError};
 use crate::identity::Identity;
 use crate::replicator::{
@@ -33,10 +40,14 @@ use crate::replicator::{
 };
 
 pub use log_store::LogStore;
+pub use serve::Served;
 pub use state_machine::Machine;
 pub use types::{Callback, Peer, TypeConfig};
 
-use types::{Applied, Payload};
+use types::{Applied, Membership, Payload};
+
+/// Entries a follower may lack of what it was told is committed, and still count as keeping up.
+const LAG_MAX: u64 = 1024;
 
 type OurRaft = Raft<TypeConfig, Machine>;
 type WriteResult = openraft::raft::ClientWriteResult<TypeConfig>;
@@ -46,17 +57,17 @@ pub struct Consensus {
     group: GroupId,
     raft: OurRaft,
     /// Absent once it has stopped: the log must not outlive its node.
-    disk: RwLock<Option<Disk>>,
+    log: RwLock<Option<Arc<Log>>>,
     roles: watch::Receiver<Role>,
     follow: Mutex<Option<JoinHandle<()>>>,
     /// It was told to stop.
     stopping: Arc<AtomicBool>,
-}
-
-#[derive(Clone)]
-struct Disk {
-    log: Arc<Log>,
-    store: LogStore,
+    served: Served,
+    id: u64,
+    /// Absent for a node without peers.
+    links: Option<Arc<Links>>,
+    /// Held by a change of the members.
+    changing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// What consensus starts from.
@@ -65,15 +76,20 @@ pub struct Foundation {
     /// The vote the log was opened with.
     pub vote: Option<Bytes>,
     pub applier: Applier,
-    /// The image the state was loaded from.
-    pub image: Option<Bytes>,
+    pub images: Arc<ImageFigures>,
     pub identity: Identity,
+    /// Whether what is acknowledged is on disk.
+    pub fsync: bool,
+    /// The way to the peers; absent for a node that is alone.
+    pub links: Option<Arc<Links>>,
+    /// Where a log begins that came from a peer: what that one had purged.
+    pub begins_behind: Option<Position>,
     /// Called when openraft ends by itself.
     pub fatal: Fatal,
 }
 
 /// openraft.md section 5 and engine.md 3.5 say why.
-fn config(cluster: String) -> Config {
+fn config(cluster: String, fsync: bool) -> Config {
     Config {
         cluster_name: cluster,
         heartbeat_interval: 150,
@@ -82,8 +98,12 @@ fn config(cluster: String) -> Config {
         max_payload_entries: 64,
         snapshot_policy: SnapshotPolicy::Never,
         enable_pre_vote: Some(true),
+        // What may go is decided in `reclaim.rs`.
+        max_in_snapshot_log_to_keep: u64::MAX,
         enable_leader_restore: Some(false),
-        allow_log_reversion: Some(false),
+        // A follower that lost what it had acknowledged would end the leader otherwise; with fsync
+        // that cannot be, without it a power cut is enough.
+        allow_log_reversion: Some(!fsync),
         // At least the lease (an election time-out) plus the longest election time-out.
         quorum_loss_probe_interval: Some(2400),
         ..Config::default()
@@ -96,27 +116,39 @@ pub async fn start(foundation: Foundation) -> Result<Arc<Consensus>, StartError>
         log,
         vote,
         applier,
-        image,
+        images,
         identity,
+        fsync,
+        links,
+        begins_behind,
         fatal,
     } = foundation;
     let fail = |error: &dyn std::fmt::Display| StartError::Consensus(error.to_string());
-    let store = LogStore::new(log.clone(), vote.as_deref()).map_err(|error| fail(&error))?;
-    let machine = Machine::new(applier, image).map_err(|error| fail(&error))?;
-    let config = config(identity.cluster_text())
+    let alone = links.is_none();
+    let store = LogStore::new(log.clone(), vote.as_deref(), alone).map_err(|error| fail(&error))?;
+    if let Some(Position { term, index }) = begins_behind {
+        let through = codec::log_id(term, index);
+        let begun = store.begins_behind(through).await;
+        begun.map_err(|error| fail(&error))?;
+    }
+    let machine = Machine::new(applier, Some((images, store.clone())));
+    // The name is compared by nobody: connections are judged before openraft hears of them.
+    let config = config("queen".to_string(), fsync)
         .validate()
         .map_err(|error| fail(&error))?;
     let id = u64::from(identity.node_id.unsigned_abs());
     let raft = Raft::new(
         id,
         Arc::new(config),
-        network::NoPeers,
-        store.clone(),
+        network::Peers {
+            links: links.clone(),
+        },
+        store,
         machine,
     )
     .await
     .map_err(|error| fail(&error))?;
-    if !raft.is_initialized().await.map_err(|error| fail(&error))? {
+    if alone && !raft.is_initialized().await.map_err(|error| fail(&error))? {
         let peer = Peer {
             address: String::new(),
             generation: identity.generation,
@@ -126,31 +158,66 @@ pub async fn start(foundation: Foundation) -> Result<Arc<Consensus>, StartError>
             .await
             .map_err(|error| fail(&error))?;
     }
-    check_members(&raft, id, identity.generation)?;
-    // Nobody else can lead: no need to wait for an election time-out.
-    raft.trigger()
-        .elect(false)
-        .await
-        .map_err(|error| fail(&error))?;
+    check_members(&raft, id, identity.generation, alone)?;
+    if is_sole_voter(&raft, id) {
+        // Nobody else can lead: no need to wait for an election time-out.
+        raft.trigger()
+            .elect(false)
+            .await
+            .map_err(|error| fail(&error))?;
+    }
     let stopping = Arc::new(AtomicBool::new(false));
     let (sender, roles) = watch::channel(Role::default());
-    let follow = tokio::spawn(follow(raft.clone(), sender, stopping.clone(), fatal));
+    let follow = tokio::spawn(follow(
+        raft.clone(),
+        sender,
+        stopping.clone(),
+        fatal,
+        links.clone(),
+    ));
+    let served = Served {
+        raft: raft.clone(),
+        heard: Arc::default(),
+    };
     let group = GroupId(identity.group);
     let follow = Mutex::new(Some(follow));
-    let disk = RwLock::new(Some(Disk { log, store }));
+    let log = RwLock::new(Some(log));
     Ok(Arc::new(Consensus {
         group,
         raft,
-        disk,
+        log,
         roles,
         follow,
         stopping,
+        served,
+        id,
+        links,
+        changing: Arc::default(),
     }))
+}
+
+fn is_sole_voter(raft: &OurRaft, id: u64) -> bool {
+    let mut voters = raft.voter_ids();
+    voters.next() == Some(id) && voters.next().is_none()
+}
+
+/// The members of a membership.
+fn members_of(membership: &Membership) -> Vec<Member> {
+    let voters: Vec<u64> = membership.voter_ids().collect();
+    let member = |(id, peer): (&u64, &Peer)| {
+        Some(Member {
+            id: i32::try_from(*id).ok()?,
+            address: peer.address.clone(),
+            generation: peer.generation,
+            voter: voters.contains(id),
+        })
+    };
+    membership.nodes().filter_map(member).collect()
 }
 
 /// Refuses to start in a group that this node cannot speak to, or under a name that another data
 /// directory holds.
-fn check_members(raft: &OurRaft, id: u64, generation: u64) -> Result<(), StartError> {
+fn check_members(raft: &OurRaft, id: u64, generation: u64, alone: bool) -> Result<(), StartError> {
     let metrics = raft.server_metrics();
     let metrics = metrics.borrow_watched();
     let membership = metrics.membership_config.membership();
@@ -158,8 +225,10 @@ fn check_members(raft: &OurRaft, id: u64, generation: u64) -> Result<(), StartEr
         .nodes()
         .filter(|(other, _)| **other != id)
         .count();
-    if others > 0 {
-        let text = format!("the group has {others} other members, and this version has no peers");
+    if alone && others > 0 {
+        let text = format!(
+            "this node has {others} peers in its cluster; start it with --peers and --raft-listen"
+        );
         return Err(StartError::Consensus(text));
     }
     match membership.get_node(&id) {
@@ -177,9 +246,16 @@ async fn follow(
     roles: watch::Sender<Role>,
     stopping: Arc<AtomicBool>,
     fatal: Fatal,
+    links: Option<Arc<Links>>,
 ) {
     let mut metrics = raft.server_metrics();
     loop {
+        if let Some(links) = &links {
+            let membership = metrics.borrow_watched().membership_config.clone();
+            links
+                .cluster
+                .set_members(members_of(membership.membership()));
+        }
         let role = {
             let now = metrics.borrow_watched();
             let is_leader =
@@ -253,7 +329,7 @@ fn failure(error: &LogError) -> Failure {
 
 impl Consensus {
     fn log(&self) -> Option<Arc<Log>> {
-        self.disk.read().as_ref().map(|disk| disk.log.clone())
+        self.log.read().clone()
     }
 }
 
@@ -310,24 +386,13 @@ impl Replicator for Consensus {
     fn members(&self) -> Vec<Member> {
         let metrics = self.raft.server_metrics();
         let metrics = metrics.borrow_watched();
-        let membership = metrics.membership_config.membership();
-        let voters: Vec<u64> = membership.voter_ids().collect();
-        let member = |(id, peer): (&u64, &Peer)| {
-            Some(Member {
-                id: i32::try_from(*id).ok()?,
-                address: peer.address.clone(),
-                generation: peer.generation,
-                voter: voters.contains(id),
-            })
-        };
-        membership.nodes().filter_map(member).collect()
+        members_of(metrics.membership_config.membership())
     }
 
     fn read(&self, at: BatchRef) -> Result<Bytes, Failure> {
-        let disk = self.disk.read();
-        let disk = disk.as_ref().ok_or(Failure::Stopping)?;
-        disk.log
-            .slice(at.index, at.offset, at.len)
+        let log = self.log.read();
+        let log = log.as_ref().ok_or(Failure::Stopping)?;
+        log.slice(at.index, at.offset, at.len)
             .map_err(|error| failure(&error))
     }
 
@@ -342,25 +407,100 @@ impl Replicator for Consensus {
     }
 
     fn purge(&self, through: u64) -> BoxFuture<()> {
-        use openraft::storage::RaftLogStorage;
-        let disk = self.disk.read().clone();
+        let Some(log) = self.log() else {
+            return Box::pin(std::future::ready(()));
+        };
+        // Only whole segments go, and openraft must not miss more than what is gone.
+        let ends = log.segments().into_iter().filter(|segment| segment.sealed);
+        let last = ends
+            .filter_map(|end| end.last_index)
+            .take_while(|at| *at <= through)
+            .last();
+        drop(log);
+        let raft = self.raft.clone();
         Box::pin(async move {
-            let Some(Disk { log, mut store }) = disk else {
-                return;
-            };
-            // Only whole segments go, and openraft must not miss more than what is gone.
-            let ends = log.segments().into_iter().filter(|segment| segment.sealed);
-            let last = ends
-                .filter_map(|end| end.last_index)
-                .take_while(|at| *at <= through)
-                .last();
-            let Some((last, term)) = last.and_then(|last| Some((last, log.term_of(last)?))) else {
-                return;
-            };
-            if let Err(error) = store.purge(codec::log_id(term, last)).await {
-                tracing::warn!(through, %error, "log not purged");
+            let Some(last) = last else { return };
+            if let Err(why) = members::purge(&raft, last).await {
+                tracing::warn!(last, why, "log not purged");
             }
         })
+    }
+
+    fn last(&self) -> Option<Position> {
+        let (term, index) = self.log()?.last()?;
+        Some(Position { term, index })
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.log().map_or(0, |log| log.stats().disk_bytes)
+    }
+
+    fn in_touch(&self) -> bool {
+        let role = self.role();
+        if role.stopped.is_some() || role.leader.is_none() {
+            return false;
+        }
+        if !role.is_leader {
+            return self.served.heard.last().is_some_and(|(at, committed)| {
+                at.elapsed() < HEARD_LATELY && role.committed + LAG_MAX >= committed
+            });
+        }
+        if is_sole_voter(&self.raft, self.id) {
+            return true;
+        }
+        let metrics = self.raft.data_metrics();
+        let acked = metrics.borrow_watched().last_quorum_acked;
+        acked.is_some_and(|at| at.elapsed() < HEARD_LATELY)
+    }
+
+    fn matched(&self) -> BTreeMap<i32, u64> {
+        members::matched(&self.raft)
+    }
+
+    fn form(&self, members: Vec<Member>) -> BoxFuture<Result<(), String>> {
+        let raft = self.raft.clone();
+        Box::pin(async move { members::form(&raft, members).await })
+    }
+
+    fn change(&self, change: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>> {
+        let changing = self.changing.clone();
+        let (raft, links, id) = (self.raft.clone(), self.links.clone(), self.id);
+        Box::pin(async move {
+            let Ok(_turn) = changing.try_lock() else {
+                return Err(ClusterRefusal::Busy);
+            };
+            let Some(links) = links else {
+                return Err(ClusterRefusal::Invalid(
+                    "this node is alone; start it with --peers and --raft-listen to let it have \
+                     peers"
+                        .to_string(),
+                ));
+            };
+            members::change(&raft, &links, id, change).await
+        })
+    }
+
+    fn move_to(&self, moved: Vec<Member>) -> BoxFuture<Result<(), ClusterRefusal>> {
+        let (raft, changing) = (self.raft.clone(), self.changing.clone());
+        Box::pin(async move {
+            let Ok(_turn) = changing.try_lock() else {
+                return Err(ClusterRefusal::Busy);
+            };
+            members::move_to(&raft, moved).await
+        })
+    }
+
+    fn hand_over(&self) -> BoxFuture<()> {
+        let (raft, id) = (self.raft.clone(), self.id);
+        let alive: Vec<u64> = match &self.links {
+            Some(links) => links.cluster.others_lately(),
+            None => Vec::new(),
+        };
+        Box::pin(async move { members::hand_over(&raft, id, &alive).await })
+    }
+
+    fn served(&self) -> Option<Served> {
+        Some(self.served.clone())
     }
 
     fn figures(&self, into: &mut BTreeMap<String, f64>) {
@@ -387,7 +527,7 @@ impl Replicator for Consensus {
         let raft = self.raft.clone();
         let follow = self.follow.lock().take();
         self.stopping.store(true, Ordering::SeqCst);
-        drop(self.disk.write().take());
+        drop(self.log.write().take());
         Box::pin(async move {
             if let Err(error) = raft.shutdown().await {
                 tracing::warn!(%error, "consensus ended badly");

@@ -1,5 +1,5 @@
-//! The leader's chores: timers that are due, bases that may advance, retention. Sleeps until
-//! something is due or the state changes; an idle node does nothing at all.
+//! When this node leads, and the leader's chores: timers that are due, bases that may advance,
+//! retention. Sleeps until something is due or the state changes; an idle node does nothing at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,32 @@ use crate::batcher::Request;
 use crate::limits;
 use crate::node::Inner;
 
-/// Runs until the task is aborted.
-pub async fn run(inner: Arc<Inner>) {
+/// Keeps note of the term this node leads, until the task is aborted. Apart from the chores: those
+/// may wait for an outcome for as long as a lost leader is not told of it.
+pub async fn follow_role(inner: Arc<Inner>) {
     let mut roles = inner.replicator.roles();
     let mut applied = inner.applier.applied();
-    let mut chores_at: Option<Instant> = None;
-    let mut last_chores: Option<Instant> = None;
     loop {
         let role = roles.borrow_and_update().clone();
         let at = *applied.borrow_and_update();
-        inner
-            .leader
-            .set_leading(role.is_leader && at.is_some_and(|at| at.term == role.term));
+        let leads = role.is_leader && at.is_some_and(|at| at.term == role.term);
+        inner.leader.set_leading(leads.then_some(role.term));
+        let waits_for_entry = role.is_leader && !leads;
+        tokio::select! {
+            changed = roles.changed() => if changed.is_err() { return },
+            changed = applied.changed(), if waits_for_entry => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Does the leader's chores until the task is aborted.
+pub async fn run(inner: Arc<Inner>) {
+    let mut chores_at: Option<Instant> = None;
+    let mut last_chores: Option<Instant> = None;
+    loop {
         if !inner.leader.is_leading() {
             last_chores = None;
-            tokio::select! {
-                changed = roles.changed() => if changed.is_err() { return },
-                changed = applied.changed(), if role.is_leader => {
-                    if changed.is_err() { return }
-                }
-            }
+            inner.leader.changed.notified().await;
             continue;
         }
         let now = Instant::now();
@@ -72,7 +78,6 @@ pub async fn run(inner: Arc<Inner>) {
                 let soon = Instant::now() + limits::HOUSEKEEPING;
                 chores_at = Some(chores_at.map_or(soon, |at| at.min(soon)));
             }
-            changed = roles.changed() => if changed.is_err() { return },
         }
     }
 }

@@ -27,6 +27,13 @@ pub enum StartError {
     State(String),
     #[error("consensus does not start: {0}")]
     Consensus(String),
+    #[error(
+        "--raft-listen {address} cannot be listened on: {source}; choose another address or port"
+    )]
+    Listen {
+        address: std::net::SocketAddr,
+        source: std::io::Error,
+    },
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
 }
@@ -40,6 +47,21 @@ impl Fatal {
     /// Calls `act` with the reason instead of ending the process.
     pub fn new(act: impl Fn(&str) + Send + Sync + 'static) -> Fatal {
         Fatal(Arc::new(act))
+    }
+
+    /// Starts the process again, with the arguments it was started with.
+    pub fn restart() -> Fatal {
+        Fatal::new(|_| {
+            use std::os::unix::process::CommandExt;
+            let mut arguments = std::env::args_os();
+            let name = arguments.next();
+            let program = std::env::current_exe().ok().map(Into::into).or(name);
+            if let Some(program) = program {
+                let error = std::process::Command::new(program).args(arguments).exec();
+                tracing::error!(%error, "cannot start again");
+            }
+            std::process::exit(EXIT_FATAL);
+        })
     }
 
     /// Stops the node.

@@ -26,13 +26,15 @@ const NAME: &str = "identity";
 pub struct Identity {
     pub node_id: i32,
     pub group: u32,
+    /// 0 as long as the node belongs to no cluster.
     pub cluster: u128,
     pub generation: u64,
 }
 
 impl Identity {
-    /// Reads the identity of a data directory, or makes one when there is none.
-    pub fn open(dir: &Path, node_id: i32, group: u32) -> Result<Identity, StartError> {
+    /// Reads the identity of a data directory, or makes one when there is none. A node that is
+    /// `alone` is a cluster of its own at once; one with peers belongs to none until they form one.
+    pub fn open(dir: &Path, node_id: i32, group: u32, alone: bool) -> Result<Identity, StartError> {
         let path = dir.join(NAME);
         let fail = |what, source| StartError::File {
             what,
@@ -49,7 +51,7 @@ impl Identity {
                 let made = Identity {
                     node_id,
                     group,
-                    cluster: rand::random(),
+                    cluster: if alone { rand::random() } else { 0 },
                     generation: rand::random(),
                 };
                 made.write(dir)
@@ -68,6 +70,15 @@ impl Identity {
                 found: found.node_id,
                 ours: node_id,
             });
+        }
+        if alone && found.cluster == 0 {
+            let made = Identity {
+                cluster: rand::random(),
+                ..found
+            };
+            made.write(dir)
+                .map_err(|error| fail("cannot write", error))?;
+            return Ok(made);
         }
         Ok(found)
     }
@@ -124,7 +135,8 @@ impl Identity {
         })
     }
 
-    fn write(&self, dir: &Path) -> std::io::Result<()> {
+    /// Writes the identity; durable on return.
+    pub(crate) fn write(&self, dir: &Path) -> std::io::Result<()> {
         let staged = dir.join(format!("{NAME}.tmp"));
         let mut file = OpenOptions::new()
             .write(true)
@@ -145,10 +157,10 @@ mod tests {
     #[test]
     fn is_made_once_and_belongs_to_its_node() {
         let dir = tempfile::tempdir().unwrap();
-        let made = Identity::open(dir.path(), 3, 1).unwrap();
-        assert_eq!(Identity::open(dir.path(), 3, 1).unwrap(), made);
+        let made = Identity::open(dir.path(), 3, 1, true).unwrap();
+        assert_eq!(Identity::open(dir.path(), 3, 1, true).unwrap(), made);
         assert_eq!(made.cluster_text().len(), 22);
-        let other = Identity::open(dir.path(), 4, 1);
+        let other = Identity::open(dir.path(), 4, 1, true);
         assert!(matches!(
             other,
             Err(StartError::OtherNode {
@@ -160,16 +172,27 @@ mod tests {
     }
 
     #[test]
+    fn one_with_peers_belongs_to_no_cluster_until_they_form_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = Identity::open(dir.path(), 3, 1, false).unwrap();
+        assert_eq!(made.cluster, 0);
+        let alone = Identity::open(dir.path(), 3, 1, true).unwrap();
+        assert_ne!(alone.cluster, 0);
+        assert_eq!(alone.generation, made.generation);
+        assert_eq!(Identity::open(dir.path(), 3, 1, false).unwrap(), alone);
+    }
+
+    #[test]
     fn damage_is_seen() {
         let dir = tempfile::tempdir().unwrap();
-        Identity::open(dir.path(), 3, 1).unwrap();
+        Identity::open(dir.path(), 3, 1, true).unwrap();
         let path = dir.path().join(NAME);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             std::fs::write(&path, &bytes).unwrap();
-            assert!(Identity::open(dir.path(), 3, 1).is_err(), "byte {at}");
+            assert!(Identity::open(dir.path(), 3, 1, true).is_err(), "byte {at}");
         }
     }
 }

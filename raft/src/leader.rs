@@ -2,7 +2,7 @@
 //! when the state changes. Lock order: state, then scheduler.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use queen_engine::Effects;
@@ -25,8 +25,8 @@ pub struct Leader {
     pub waiters: Arc<Waiters>,
     /// Something changed that may give the driver work.
     pub changed: Notify,
-    /// Whether this node leads and has applied an entry of its own term.
-    leading: AtomicBool,
+    /// The term this node leads and of which it has applied an entry; 0 for none.
+    leading: AtomicU64,
 }
 
 impl Leader {
@@ -37,26 +37,31 @@ impl Leader {
             scheduler: Mutex::new(Scheduler::new()),
             waiters: Arc::default(),
             changed: Notify::new(),
-            leading: AtomicBool::new(false),
+            leading: AtomicU64::new(0),
         })
     }
 
-    /// Notes whether this node leads. A new leader begins with an empty memory.
-    pub fn set_leading(&self, leading: bool) {
-        if self.leading.swap(leading, Ordering::AcqRel) == leading {
+    /// Notes the term this node leads, if it does. A new leader begins with an empty memory, also one
+    /// that has led before and did not notice that others did in between.
+    pub fn set_leading(&self, term: Option<u64>) {
+        let term = term.unwrap_or(0);
+        if self.leading.load(Ordering::Acquire) == term {
             return;
         }
+        // Not leading in between: nothing is planned on an old memory or an old clock.
+        self.leading.store(0, Ordering::Release);
         self.scheduler.lock().reset();
-        if leading {
+        if term != 0 {
             self.clock.start_after(self.state.read().engine.now());
         }
+        self.leading.store(term, Ordering::Release);
         self.waiters.wake_all();
         self.changed.notify_one();
     }
 
     /// Whether this node leads and knows everything that was committed before its term.
     pub fn is_leading(&self) -> bool {
-        self.leading.load(Ordering::Acquire)
+        self.leading.load(Ordering::Acquire) != 0
     }
 
     /// Plans a pop; parks it in the same look when there is nothing and it may wait, so that no

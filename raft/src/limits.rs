@@ -40,6 +40,8 @@ pub const HOUSEKEEPING: Duration = Duration::from_secs(1);
 pub const IMAGE_LOG_BYTES_MIN: u64 = 256 * 1024 * 1024;
 /// The same, as a multiple of the image's size.
 pub const IMAGE_LOG_FACTOR: u64 = 4;
+/// How often something is looked at that nothing tells of.
+pub const LOOK: Duration = Duration::from_millis(10);
 /// How long a stop waits for work in flight.
 pub const STOP_WAIT: Duration = Duration::from_millis(1500);
 /// Bytes of entries one read of the log returns at most (but always one entry).

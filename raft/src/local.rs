@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::{Mutex, RwLock};
+use queen_engine::cluster::{ClusterChange, ClusterRefusal};
 use queen_engine::entry::slice;
 use queen_engine::ids::BatchRef;
 use queen_engine::port::{BoxFuture, Failure};
@@ -18,6 +19,7 @@ use crate::replicator::{
 };
 
 const TERM: u64 = 1;
+const ALONE: &str = "a node in memory has no peers";
 
 /// A group of one, in memory.
 pub struct LocalReplicator {
@@ -187,6 +189,45 @@ impl Replicator for LocalReplicator {
 
     fn figures(&self, into: &mut BTreeMap<String, f64>) {
         into.insert("log_bytes".to_string(), self.log.read().bytes as f64);
+    }
+
+    fn last(&self) -> Option<Position> {
+        let index = self.log.read().last();
+        Some(Position { term: TERM, index })
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        0
+    }
+
+    fn in_touch(&self) -> bool {
+        true
+    }
+
+    fn matched(&self) -> BTreeMap<i32, u64> {
+        BTreeMap::from([(self.node_id, self.log.read().last())])
+    }
+
+    fn form(&self, _members: Vec<Member>) -> BoxFuture<Result<(), String>> {
+        Box::pin(std::future::ready(Err(ALONE.to_string())))
+    }
+
+    fn move_to(&self, _moved: Vec<Member>) -> BoxFuture<Result<(), ClusterRefusal>> {
+        let refusal = ClusterRefusal::Invalid(ALONE.to_string());
+        Box::pin(std::future::ready(Err(refusal)))
+    }
+
+    fn change(&self, _change: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>> {
+        let refusal = ClusterRefusal::Invalid(ALONE.to_string());
+        Box::pin(std::future::ready(Err(refusal)))
+    }
+
+    fn hand_over(&self) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn served(&self) -> Option<crate::consensus::Served> {
+        None
     }
 
     fn stop(&self) -> BoxFuture<()> {

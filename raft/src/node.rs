@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,18 +18,22 @@ use queen_engine::ids::TimeUs;
 use queen_engine::port::{BrokerAddress, Failure, View};
 use queen_log::{Log, LogConfig, LogError, Recovered};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::apply::{Applier, SharedState, State, Watcher};
 use crate::batcher::{Batcher, Proposer, Reply, Request};
 use crate::cache::DecodedCache;
+use crate::catch_up::{self, fetch::Fetcher, source::Source};
 use crate::checkpoint::{Checkpoints, Cutter, ImageFigures, boot};
 use crate::clock::{Clock, SystemTimeSource};
+use crate::cluster::{Cluster, ClusterConfig, Links, forming, gossip, listener};
 use crate::consensus::{self, Foundation};
 use crate::error::{Fatal, StartError};
 use crate::identity::Identity;
 use crate::leader::Leader;
 use crate::local::LocalReplicator;
+use crate::peers::Desk;
 use crate::replicator::{ONLY_GROUP, Position, Replicator};
 use crate::{driver, limits, metrics, reclaim};
 
@@ -50,8 +55,12 @@ pub struct NodeConfig {
     pub rack: Option<String>,
     /// Log bytes after which a state image is due, at least.
     pub image_log_bytes_min: u64,
+    /// How it finds its peers; by default it has none.
+    pub cluster: ClusterConfig,
     /// What to do when the node cannot go on.
     pub fatal: Fatal,
+    /// What to do when the node must start again, with files it got from a peer.
+    pub restart: Fatal,
 }
 
 impl NodeConfig {
@@ -67,7 +76,9 @@ impl NodeConfig {
             kafka_port: 9092,
             rack: None,
             image_log_bytes_min: limits::IMAGE_LOG_BYTES_MIN,
+            cluster: ClusterConfig::default(),
             fatal: Fatal::default(),
+            restart: Fatal::restart(),
         }
     }
 }
@@ -103,6 +114,15 @@ pub(crate) struct Inner {
     pub(crate) leader: Arc<Leader>,
     pub(crate) decoded: DecodedCache,
     pub(crate) images: Option<Arc<ImageFigures>>,
+    /// Where HTTP clients reach this node, `HOST:PORT`; empty until it is told.
+    pub(crate) http: RwLock<String>,
+    /// Absent for a node in memory.
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Absent for a node that is alone.
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) links: Option<Arc<Links>>,
+    /// Bytes of files fetched from peers.
+    pub(crate) fetched: Arc<AtomicU64>,
 }
 
 impl Inner {
@@ -187,6 +207,15 @@ struct Ground {
     leader: Arc<Leader>,
     applier: Applier,
     checkpoints: Option<Arc<Checkpoints>>,
+    peering: Option<Peering>,
+}
+
+/// What a node with peers needs beside consensus.
+struct Peering {
+    listener: std::net::TcpListener,
+    links: Arc<Links>,
+    log: Arc<Log>,
+    images: Arc<ImageFigures>,
 }
 
 impl Node {
@@ -207,7 +236,24 @@ impl Node {
             path: dir.clone(),
             source,
         })?;
-        let identity = Identity::open(&dir, config.node_id, ONLY_GROUP.0)?;
+        let alone = config.cluster.listen.is_none();
+        let identity = Identity::open(&dir, config.node_id, ONLY_GROUP.0, alone)?;
+        let links = match config.cluster.listen {
+            None => None,
+            Some(_) => {
+                let cluster = Cluster::new(config.cluster.clone(), Some(dir.clone()), identity);
+                Some(Links::new(cluster))
+            }
+        };
+        let listener = match config.cluster.listen {
+            None => None,
+            Some(address) => Some(listen(address)?),
+        };
+        let installed = catch_up::install::run(&dir).map_err(|source| StartError::File {
+            what: "cannot put fetched files in place in",
+            path: dir.clone(),
+            source,
+        })?;
         let log_config = LogConfig {
             fsync: config.fsync,
             segment_bytes: config.segment_bytes,
@@ -221,28 +267,46 @@ impl Node {
         log.on_fatal(Box::new(move |error| fatal.stop(&error.to_string())));
         let log = Arc::new(log);
         let booted = boot::load(&log)?;
-        let image_index = booted.state.applied.map_or(0, |at| at.index);
         let state: SharedState = Arc::new(RwLock::new(booted.state));
         let checkpoints = Checkpoints::start(
             log.clone(),
             state.clone(),
-            image_index,
+            booted.image,
             config.image_log_bytes_min,
             config.segment_bytes,
         )
         .map_err(StartError::Thread)?;
-        let (ground, apply) = lay_ground(config, identity, state, Some(checkpoints.clone()))?;
-        let image = booted.image;
+        let peering = match (listener, &links) {
+            (Some(listener), Some(links)) => Some(Peering {
+                listener,
+                links: links.clone(),
+                log: log.clone(),
+                images: checkpoints.figures(),
+            }),
+            _ => None,
+        };
+        let (mut ground, apply) = lay_ground(config, identity, state, Some(checkpoints.clone()))?;
+        ground.peering = peering;
         let foundation = Foundation {
             log: log.clone(),
             vote: recovered.vote,
             applier: ground.applier.clone(),
-            image,
+            images: checkpoints.figures(),
             identity,
+            fsync: ground.config.fsync,
+            links,
+            begins_behind: installed.as_ref().and_then(|new| new.begins_behind),
             fatal: ground.config.fatal.clone(),
         };
         let consensus = move || async move {
             let consensus = consensus::start(foundation).await?;
+            if installed.is_some() {
+                catch_up::install::finish(&dir).map_err(|source| StartError::File {
+                    what: "cannot remove fetched files from",
+                    path: dir,
+                    source,
+                })?;
+            }
             Ok(consensus as Arc<dyn Replicator>)
         };
         raise(ground, apply, consensus, Some(checkpoints), Some(log))
@@ -265,8 +329,18 @@ impl Node {
         raise(ground, apply, consensus, None, None)
     }
 
-    /// Waits until this node leads and serves.
+    /// Waits until this node serves: alone, until it leads; among peers, until it leads or follows,
+    /// however long the others take to come.
     pub async fn ready(&self) -> Result<(), Failure> {
+        if self.inner.cluster.is_some() {
+            while !self.inner.serves() {
+                if self.inner.replicator.role().stopped.is_some() {
+                    return Err(Failure::Stopping);
+                }
+                tokio::time::sleep(limits::LOOK).await;
+            }
+            return Ok(());
+        }
         let deadline = Instant::now() + limits::OUTCOME_WAIT;
         let mut applied = self.inner.applier.applied();
         let mut roles = self.inner.replicator.roles();
@@ -295,7 +369,12 @@ impl Node {
         kafka.kafka_port = port;
     }
 
-    /// Stops: refuses new work, finishes what is in flight, writes a state image, closes the log.
+    /// Sets where HTTP clients and the listeners of other nodes are told to connect.
+    pub fn set_http_address(&self, address: &str) {
+        *self.inner.http.write() = address.to_string();
+    }
+
+    /// Stops: hands leadership over, refuses new work, finishes what is in flight, writes a state image, closes the log.
     pub async fn shutdown(&self) {
         let Some(stopping) = self.stopping.lock().await.take() else {
             return;
@@ -307,13 +386,14 @@ impl Node {
             checkpoints,
             log,
         } = stopping;
+        self.inner.replicator.hand_over().await;
         self.inner.batcher.stop();
         self.inner.leader.waiters.wake_all();
         let deadline = Instant::now() + limits::STOP_WAIT;
         while self.inner.batcher.load().0 > 0 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        self.inner.leader.set_leading(false);
+        self.inner.leader.set_leading(None);
         self.inner.replicator.stop().await;
         // The thread may have ended by itself.
         let _ = stop.send(());
@@ -343,6 +423,7 @@ impl Node {
         inner.replicator.figures(&mut figures);
         let (entries, bytes, queued) = inner.batcher.load();
         let mut put = |name: &str, value: f64| figures.insert(name.to_string(), value);
+        put("log_first_index", inner.replicator.first_index() as f64);
         put("in_flight_entries", entries as f64);
         put("in_flight_bytes", bytes as f64);
         put("queued_requests", queued as f64);
@@ -376,23 +457,13 @@ impl Node {
 }
 
 /// Resolves when one of the tasks panics; a task that just ends is no matter.
-async fn first_panic(
-    chores: &mut tokio::task::JoinHandle<()>,
-    proposing: &mut tokio::task::JoinHandle<()>,
-    reclaiming: &mut tokio::task::JoinHandle<()>,
-) {
-    let (chores, proposing, reclaiming) = (panics(chores), panics(proposing), panics(reclaiming));
-    tokio::select! {
-        () = chores => {}
-        () = proposing => {}
-        () = reclaiming => {}
+async fn first_panic(tasks: &mut JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if ended.is_err_and(|error| error.is_panic()) {
+            return;
+        }
     }
-}
-
-async fn panics(task: &mut tokio::task::JoinHandle<()>) {
-    if !task.await.is_err_and(|error| error.is_panic()) {
-        std::future::pending::<()>().await;
-    }
+    std::future::pending::<()>().await;
 }
 
 fn join(thread: JoinHandle<()>, name: &str) {
@@ -427,6 +498,7 @@ fn lay_ground(
             leader,
             applier,
             checkpoints,
+            peering: None,
         },
         apply,
     ))
@@ -447,7 +519,7 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_name("queen-raft-blocking")
-        .max_blocking_threads(2)
+        .max_blocking_threads(4)
         .build()
         .map_err(StartError::Thread)?;
     let (stop, stopped) = oneshot::channel();
@@ -465,28 +537,47 @@ where
                     }
                 };
                 let fatal = ground.config.fatal.clone();
-                let inner = assemble(ground, replicator);
+                let restart = ground.config.restart.clone();
+                let mut ground = ground;
+                let peering = ground.peering.take();
+                let inner = assemble(ground, replicator, peering.as_ref());
+                let peers = peering.map(|peering| peer(&inner, peering, restart));
+                let mut peers = match peers.transpose() {
+                    Ok(peers) => peers.unwrap_or_default(),
+                    Err(error) => {
+                        let _ = started.send(Err(StartError::Thread(error)));
+                        return;
+                    }
+                };
                 let proposer = Proposer {
+                    node_id: inner.node_id,
+                    leader: inner.leader.clone(),
                     replicator: inner.replicator.clone(),
                     state: inner.state.clone(),
                     clock: inner.clock.clone(),
                     default_partitions: inner.default_partitions,
                 };
-                let mut chores = tokio::spawn(driver::run(inner.clone()));
-                let mut reclaiming = tokio::spawn(reclaim::run(inner.clone()));
-                let mut proposing = tokio::spawn(inner.batcher.clone().run(proposer));
+                let mut tasks = JoinSet::new();
+                tasks.spawn(driver::follow_role(inner.clone()));
+                tasks.spawn(driver::run(inner.clone()));
+                tasks.spawn(reclaim::run(inner.clone()));
+                tasks.spawn(inner.batcher.clone().run(proposer));
                 let _ = started.send(Ok(inner));
                 // A task that panics leaves a node that looks alive and is not.
                 tokio::select! {
                     // A node that is dropped stops as one that is told to.
                     _ = stopped => {}
-                    () = first_panic(&mut chores, &mut proposing, &mut reclaiming) => {
+                    () = first_panic(&mut tasks) => {
                         fatal.stop("a task of the node panicked");
                     }
+                    Some(ended) = peers.join_next() => {
+                        // None of them ends by itself.
+                        tracing::error!(?ended, "a task for peers has ended");
+                        fatal.stop("a task for peers has ended");
+                    }
                 }
-                chores.abort();
-                proposing.abort();
-                reclaiming.abort();
+                peers.shutdown().await;
+                tasks.shutdown().await;
             });
             runtime.shutdown_timeout(Duration::from_millis(200));
         })
@@ -508,7 +599,60 @@ where
     }))
 }
 
-fn assemble(ground: Ground, replicator: Arc<dyn Replicator>) -> Arc<Inner> {
+/// Starts what a node with peers does beside consensus.
+fn peer(inner: &Arc<Inner>, peering: Peering, restart: Fatal) -> std::io::Result<JoinSet<()>> {
+    let Peering {
+        listener,
+        links,
+        log,
+        images,
+    } = peering;
+    let mut tasks = JoinSet::new();
+    let (Some(served), Some(dir)) = (inner.replicator.served(), inner.data_dir.clone()) else {
+        return Ok(tasks);
+    };
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let source = Source {
+        dir: dir.join("log"),
+        log,
+        images,
+        served: served.clone(),
+    };
+    let fetcher = Fetcher {
+        data_dir: dir,
+        links: links.clone(),
+        replicator: inner.replicator.clone(),
+        restart,
+        busy: AtomicBool::new(false),
+        fetched: inner.fetched.clone(),
+    };
+    let desk = Arc::new(Desk {
+        inner: inner.clone(),
+        cluster: links.cluster.clone(),
+        served,
+        source: Arc::new(source),
+        fetcher: Arc::new(fetcher),
+    });
+    tasks.spawn(listener::run(listener, links.cluster.clone(), desk));
+    tasks.spawn(gossip::run(inner.clone(), links.clone()));
+    tasks.spawn(forming::run(inner.clone(), links));
+    Ok(tasks)
+}
+
+fn listen(address: std::net::SocketAddr) -> Result<std::net::TcpListener, StartError> {
+    let listener = std::net::TcpListener::bind(address);
+    let listener = listener.and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener.map_err(|source| StartError::Listen { address, source })
+}
+
+fn assemble(
+    ground: Ground,
+    replicator: Arc<dyn Replicator>,
+    peering: Option<&Peering>,
+) -> Arc<Inner> {
     let Ground {
         config,
         identity,
@@ -517,6 +661,7 @@ fn assemble(ground: Ground, replicator: Arc<dyn Replicator>) -> Arc<Inner> {
         leader,
         applier,
         checkpoints,
+        peering: _,
     } = ground;
     Arc::new(Inner {
         node_id: config.node_id,
@@ -535,7 +680,12 @@ fn assemble(ground: Ground, replicator: Arc<dyn Replicator>) -> Arc<Inner> {
         batcher: Batcher::default(),
         leader,
         decoded: DecodedCache::new(limits::DECODED_BYTES_MAX),
+        data_dir: checkpoints.is_some().then_some(config.data_dir),
         images: checkpoints.map(|checkpoints| checkpoints.figures()),
+        http: RwLock::default(),
+        cluster: peering.map(|peering| peering.links.cluster.clone()),
+        links: peering.map(|peering| peering.links.clone()),
+        fetched: Arc::default(),
     })
 }
 

@@ -106,21 +106,20 @@ impl Broker for Node {
     fn node(&self) -> NodeView {
         let inner = &self.inner;
         let role = inner.replicator.role();
-        let stopped = role.stopped.is_some();
         NodeView {
             id: inner.node_id,
-            cluster_id: inner.cluster_id.clone(),
+            cluster_id: inner.cluster_text(),
             default_partitions: inner.default_partitions,
-            brokers: vec![inner.kafka.read().clone()],
-            replicas: vec![inner.node_id],
-            in_sync: vec![inner.node_id],
-            leader_http: None,
+            brokers: inner.brokers(),
+            replicas: inner.voters(),
+            in_sync: inner.in_sync(),
+            leader_http: inner.leader_http(&role),
             leader: role.leader,
             is_leader: role.is_leader,
             term: role.term,
-            applied: inner.applier.applied().borrow().map_or(0, |at| at.index),
+            applied: inner.applied_index(),
             committed: role.committed,
-            ready: inner.leader.is_leading() && !stopped,
+            ready: inner.serves(),
             storage_full: inner.batcher.storage_full(),
         }
     }
@@ -139,11 +138,11 @@ impl Broker for Node {
     }
 
     fn cluster(&self) -> ClusterView {
-        ClusterView::default()
+        self.inner.cluster_view()
     }
 
-    fn change_cluster(&self, _change: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>> {
-        Box::pin(async move { Err(ClusterRefusal::Busy) })
+    fn change_cluster(&self, change: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>> {
+        self.inner.replicator.change(change)
     }
 
     fn now(&self) -> TimeUs {
@@ -173,8 +172,7 @@ impl Broker for Node {
 
     fn submit(&self, command: Command) -> BoxFuture<Result<Outcome, Failure>> {
         let inner = self.inner.clone();
-        let command = Box::new(command);
-        Box::pin(async move { inner.ask(|reply| Request::Command { command, reply }).await })
+        Box::pin(async move { inner.submit(command).await })
     }
 
     fn produce(

@@ -14,7 +14,16 @@ pub async fn run(inner: Arc<Inner>) {
     };
     loop {
         images.written.notified().await;
-        let through = inner.look(reclaimable_through).min(images.previous());
+        let mut through = inner.look(reclaimable_through).min(images.previous());
+        // Whoever is there still needs what it has not got; whoever is not gets files when it is
+        // back, and must not fill this disk until then.
+        if let Some(cluster) = &inner.cluster {
+            let cards = cluster.cards_lately();
+            through = cards
+                .iter()
+                .map(|card| card.last_index)
+                .fold(through, u64::min);
+        }
         let first = inner.replicator.first_index();
         if through < first {
             continue;

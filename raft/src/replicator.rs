@@ -6,6 +6,7 @@
 //! [`crate::apply::Applier`].
 
 use bytes::Bytes;
+use queen_engine::cluster::{ClusterChange, ClusterRefusal};
 use queen_engine::ids::BatchRef;
 use queen_engine::outcome::Outcome;
 use queen_engine::port::{BoxFuture, Failure};
@@ -169,6 +170,34 @@ pub trait Replicator: Send + Sync + 'static {
 
     /// Adds counters of the log and of consensus, by name.
     fn figures(&self, into: &mut std::collections::BTreeMap<String, f64>);
+
+    /// Place of the newest entry of the log.
+    fn last(&self) -> Option<Position>;
+
+    /// Bytes the log takes on its disk.
+    fn disk_bytes(&self) -> u64;
+
+    /// Whether a majority of the voters acknowledged this leader lately, or this follower heard its
+    /// leader lately and holds about what that one has committed.
+    fn in_touch(&self) -> bool;
+
+    /// How far each voter's log is known to be the leader's; empty unless this node leads.
+    fn matched(&self) -> std::collections::BTreeMap<i32, u64>;
+
+    /// Makes these the members of a new group.
+    fn form(&self, members: Vec<Member>) -> BoxFuture<Result<(), String>>;
+
+    /// Changes who is in the group; only on the leader.
+    fn change(&self, change: ClusterChange) -> BoxFuture<Result<(), ClusterRefusal>>;
+
+    /// Tells the group where members are reached now; only on the leader.
+    fn move_to(&self, moved: Vec<Member>) -> BoxFuture<Result<(), ClusterRefusal>>;
+
+    /// Hands leadership to another voter, if there is one that is there.
+    fn hand_over(&self) -> BoxFuture<()>;
+
+    /// Where peers ask consensus; `None` for a node that has none.
+    fn served(&self) -> Option<crate::consensus::Served>;
 
     /// Stops taking part. Entries taken before are flushed.
     fn stop(&self) -> BoxFuture<()>;

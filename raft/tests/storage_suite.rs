@@ -31,10 +31,10 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, tempfile::TempDir> for Builder 
             ..LogConfig::new(dir.path(), 1)
         };
         let (log, recovered) = Log::open(config).unwrap();
-        let store = LogStore::new(Arc::new(log), recovered.vote.as_deref()).unwrap();
+        let store = LogStore::new(Arc::new(log), recovered.vote.as_deref(), true).unwrap();
         let fatal = Fatal::new(|reason| panic!("{reason}"));
         let (applier, _) = Applier::start(SharedState::default(), NoWatcher, fatal).unwrap();
-        let machine = Machine::new(applier, None).unwrap();
+        let machine = Machine::new(applier, None);
         Ok((dir, store, machine))
     }
 }

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use queen_log::Log;
 
-use super::{SIDECAR, image};
+use super::{ImagePlace, SIDECAR, image};
 use crate::apply::State;
 use crate::error::StartError;
 
@@ -12,8 +12,8 @@ use crate::error::StartError;
 #[derive(Default)]
 pub struct Booted {
     pub state: State,
-    /// The image it was loaded from.
-    pub image: Option<Bytes>,
+    /// What the image stands for that it was loaded from.
+    pub image: Option<ImagePlace>,
 }
 
 /// Loads the newest usable state.
@@ -28,8 +28,8 @@ pub fn load(log: &Log) -> Result<Booted, StartError> {
                 reaches(log, &state)?;
                 tracing::info!(index = image.index, "state image loaded");
                 return Ok(Booted {
+                    image: ImagePlace::of(&state),
                     state,
-                    image: Some(image.bytes),
                 });
             }
             Err(why) => {

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::{Stream, stream};
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{EntryPayload, LogState, OptionalSend, RaftLogReader};
@@ -15,8 +16,9 @@ use parking_lot::Mutex;
 use queen_log::{FrameIn, FrameOut, Log, LogError};
 
 use super::codec::{Meta, decode_membership, encode_membership, log_id};
-use super::types::{Entry, LogId, Payload, TypeConfig, Vote};
+use super::types::{Entry, LogId, Payload, Peer, TypeConfig, Vote};
 use crate::limits::READ_BYTES_MAX;
+use crate::replicator::Signal;
 
 /// Frame kinds.
 const KIND_COMMANDS: u8 = 1;
@@ -64,16 +66,35 @@ fn without_vote(log: &Log) -> io::Result<Meta> {
 const LONE_NODE: u64 = 0;
 
 impl LogStore {
-    /// Storage over an open log and the vote it was opened with.
-    pub fn new(log: Arc<Log>, vote: Option<&[u8]>) -> io::Result<LogStore> {
+    /// Storage over an open log and the vote it was opened with. Only a node that is `alone` may go
+    /// on without its vote: one with peers might vote twice in a term.
+    pub fn new(log: Arc<Log>, vote: Option<&[u8]>, alone: bool) -> io::Result<LogStore> {
         let meta = match vote {
             Some(vote) => Meta::decode(vote)?,
-            None => without_vote(&log)?,
+            None if alone || log.last().is_none() => without_vote(&log)?,
+            None => {
+                return Err(io::Error::other(
+                    "the file `vote` of the log is missing or empty; without it this node could \
+                     vote twice in a term. Put it back, or empty the data directory, remove the \
+                     node with `queen cluster remove` and add it again",
+                ));
+            }
         };
         Ok(LogStore {
             log,
             meta: Arc::new(Mutex::new(meta)),
         })
+    }
+
+    /// The newest entry that is gone for openraft.
+    pub(super) fn purged(&self) -> Option<LogId> {
+        self.meta.lock().purged
+    }
+
+    /// Takes entries up to `through` as purged: the log came from a peer and begins behind it.
+    pub(super) async fn begins_behind(&self, through: LogId) -> io::Result<()> {
+        self.save(|meta| meta.purged = meta.purged.max(Some(through)))
+            .await
     }
 
     /// Keeps a changed vote or purge point; durable on return, after all appends before it.
@@ -110,19 +131,40 @@ impl LogStore {
 
 /// A frame as openraft's entry.
 fn entry(frame: FrameOut) -> io::Result<Entry> {
-    let payload = match frame.kind {
-        KIND_COMMANDS => EntryPayload::Normal(Payload::stored(frame.payload)),
+    entry_of(frame.kind, frame.term, frame.index, frame.payload)
+}
+
+/// An entry of its kind and bytes, as the log and the wire hold it.
+pub(super) fn entry_of(kind: u8, term: u64, index: u64, bytes: Bytes) -> io::Result<Entry> {
+    let payload = match kind {
+        KIND_COMMANDS => EntryPayload::Normal(Payload::stored(bytes)),
         KIND_BLANK => EntryPayload::Blank,
-        KIND_MEMBERSHIP => EntryPayload::Membership(decode_membership(&frame.payload)?),
+        KIND_MEMBERSHIP => EntryPayload::Membership(decode_membership(&bytes)?),
         kind => {
-            let text = format!("entry {} is of kind {kind}, which is newer", frame.index);
+            let text = format!("entry {index} is of kind {kind}, which is newer");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
     };
     Ok(Entry {
-        log_id: log_id(frame.term, frame.index),
+        log_id: log_id(term, index),
         payload,
     })
+}
+
+/// The kind and bytes of an entry, and who is to be told when it is durable.
+pub(super) fn parts_of(
+    payload: EntryPayload<Payload, u64, Peer>,
+) -> (u8, Vec<Bytes>, Option<Signal>) {
+    match payload {
+        EntryPayload::Blank => (KIND_BLANK, Vec::new(), None),
+        EntryPayload::Membership(membership) => {
+            (KIND_MEMBERSHIP, vec![encode_membership(&membership)], None)
+        }
+        EntryPayload::Normal(payload) => {
+            let signal = payload.take_flushed();
+            (KIND_COMMANDS, payload.parts, signal)
+        }
+    }
 }
 
 fn bounds(range: &impl RangeBounds<u64>) -> (u64, u64) {
@@ -212,16 +254,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let mut signals = Vec::new();
         let mut frames = Vec::new();
         for Entry { log_id, payload } in entries {
-            let (kind, payload) = match payload {
-                EntryPayload::Blank => (KIND_BLANK, Vec::new()),
-                EntryPayload::Membership(membership) => {
-                    (KIND_MEMBERSHIP, vec![encode_membership(&membership)])
-                }
-                EntryPayload::Normal(payload) => {
-                    signals.extend(payload.take_flushed());
-                    (KIND_COMMANDS, payload.parts)
-                }
-            };
+            let (kind, payload, signal) = parts_of(payload);
+            signals.extend(signal);
             let (term, index) = (log_id.leader_id.term, log_id.index);
             frames.push(FrameIn {
                 kind,

@@ -1,8 +1,15 @@
 //! openraft's state machine: hands entries to the apply thread and waits until they are applied.
-//! Snapshots are state images ([`crate::checkpoint::image`]); they carry the state and the index of
-//! the newest records, not the records, which lie in the log.
+//! A snapshot on disk only names an entry and carries no bytes: a state is of no use without the
+//! records it points to, which lie in the log, so a node that lacks too much gets the log's files
+//! ([`crate::catch_up`]). What openraft is told to have as a snapshot decides two things:
+//!
+//! * what it may let go of: the snapshot it builds is the newest state image;
+//! * where it goes on with a node that has fetched the files: the one it sends is the entry before
+//!   the first it still has, which that node then certainly holds, however many images were written
+//!   while it fetched.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
@@ -10,29 +17,29 @@ use openraft::storage::{EntryResponder, RaftStateMachine, Snapshot};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 
 use super::codec::{decode_membership, encode_membership, log_id};
+use super::log_store::LogStore;
 use super::types::{Applied, LogId, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::apply::{Applier, Committed, Reply};
-use crate::checkpoint::image;
+use crate::checkpoint::{ImageFigures, ImagePlace, image};
 use crate::replicator::{Content, Position};
 
 /// The state machine as openraft sees it.
 pub struct Machine {
     applier: Applier,
-    /// The snapshot taken or installed last.
+    /// Absent for a machine without a disk, whose snapshots carry the state.
+    disk: Option<(Arc<ImageFigures>, LogStore)>,
+    /// The snapshot taken or installed last, without a disk.
     current: Option<(SnapshotMeta, Bytes)>,
 }
 
 impl Machine {
-    /// A machine on the apply thread's state, and the image that state was loaded from.
-    pub fn new(applier: Applier, image: Option<Bytes>) -> io::Result<Machine> {
-        let mut machine = Machine {
+    /// A machine on the apply thread's state, the images of it and the log they stand for.
+    pub fn new(applier: Applier, disk: Option<(Arc<ImageFigures>, LogStore)>) -> Machine {
+        Machine {
             applier,
+            disk,
             current: None,
-        };
-        if let Some(image) = image {
-            machine.current = Some((machine.meta()?, image));
         }
-        Ok(machine)
     }
 
     fn meta(&self) -> io::Result<SnapshotMeta> {
@@ -52,6 +59,23 @@ impl Machine {
         };
         Ok((state.applied.map(id), membership))
     }
+}
+
+/// The snapshot that stands for the newest state image.
+fn newest_image(images: &ImageFigures) -> io::Result<Option<SnapshotMeta>> {
+    let Some(ImagePlace { at, membership }) = images.place() else {
+        return Ok(None);
+    };
+    let last_membership = match membership {
+        Some((at, bytes)) => {
+            StoredMembership::new(Some(log_id(at.term, at.index)), decode_membership(&bytes)?)
+        }
+        None => StoredMembership::default(),
+    };
+    Ok(Some(SnapshotMeta {
+        last_log_id: Some(log_id(at.term, at.index)),
+        last_membership,
+    }))
 }
 
 fn ended<E: std::error::Error + Send + Sync + 'static>(error: E) -> io::Error {
@@ -95,6 +119,12 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
+        if let Some((images, _)) = &self.disk {
+            let none = || io::Error::other("there is no state image yet");
+            let newest = newest_image(images).and_then(|newest| newest.ok_or_else(none));
+            let taken = newest.map(|meta| (meta, Bytes::new()));
+            return Builder { taken };
+        }
         let taken = self.meta().map(|meta| {
             let bytes = image::encode(&self.applier.state().read());
             (meta, bytes)
@@ -106,6 +136,9 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, bytes: Bytes) -> io::Result<()> {
+        if self.disk.is_some() {
+            return Err(io::Error::other("a state without its records is of no use"));
+        }
         let mut state = image::decode(bytes.clone()).map_err(ended)?;
         // What openraft says of the snapshot holds, even for an image of nothing.
         let at = |id: LogId| Position {
@@ -125,8 +158,20 @@ impl RaftStateMachine<TypeConfig> for Machine {
     async fn get_current_snapshot(
         &mut self,
     ) -> io::Result<Option<openraft::type_config::alias::SnapshotOf<TypeConfig, Bytes>>> {
-        let current = self.current.clone();
-        Ok(current.map(|(meta, snapshot)| Snapshot { meta, snapshot }))
+        let Some((images, store)) = &self.disk else {
+            let current = self.current.clone();
+            return Ok(current.map(|(meta, snapshot)| Snapshot { meta, snapshot }));
+        };
+        let meta = match store.purged() {
+            Some(purged) => Some(SnapshotMeta {
+                last_log_id: Some(purged),
+                // Who receives it has the membership from the files.
+                last_membership: StoredMembership::default(),
+            }),
+            None => newest_image(images)?,
+        };
+        let snapshot = Bytes::new();
+        Ok(meta.map(|meta| Snapshot { meta, snapshot }))
     }
 }
 
