@@ -63,37 +63,66 @@ async fn run(config: Config) -> Result<(), String> {
         fsync: config.fsync,
         segment_bytes: config.segment_bytes,
         default_partitions: config.default_partitions,
+        rack: config.rack.clone(),
+        cluster: config.cluster.clone(),
         ..NodeConfig::new(config.node_id, config.data_dir.clone())
     };
     let started = tokio::task::spawn_blocking(move || Node::start(node_config)).await;
     let node = started
         .map_err(|e| format!("start-up failed: {e}"))?
         .map_err(|e| e.to_string())?;
-    node.ready()
-        .await
-        .map_err(|e| format!("the node does not come to serve: {e}"))?;
     let broker: Arc<dyn Broker> = node.clone();
+    let has_peers = config.cluster.listen.is_some();
+    if has_peers {
+        node.set_http_address(&http_reached(&config, http_at));
+    }
 
     let (stopping, stopped) = watch::channel(false);
     let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
         let _ = stopped.wait_for(|stop| *stop).await; // an error means the sender is gone: stop too
+    };
+    let http_config = queen_http::HttpConfig {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        render_metrics,
+        ..queen_http::HttpConfig::default()
+    };
+    let serve_http = || {
+        tokio::spawn(queen_http::serve(
+            http,
+            broker.clone(),
+            http_config,
+            until_stopped(stopped.clone()),
+        ))
+    };
+    let mut stop = std::pin::pin!(stop);
+    let is_ready = async {
+        node.ready()
+            .await
+            .map_err(|e| format!("the node does not come to serve: {e}"))
+    };
+    let serve_http = if has_peers {
+        // Tells what it waits for, for as long as it takes the others to come.
+        let serve_http = serve_http();
+        tokio::select! {
+            ready = is_ready => ready?,
+            signal = &mut stop => {
+                info!(signal, "stopping before the cluster was there");
+                stopping.send_replace(true);
+                finished("http", serve_http.await);
+                node.shutdown().await;
+                return Ok(());
+            }
+        }
+        serve_http
+    } else {
+        is_ready.await?;
+        serve_http()
     };
     let kafka_config = queen_kafka::KafkaConfig::default();
     let serve_kafka = tokio::spawn(queen_kafka::serve(
         kafka,
         broker.clone(),
         kafka_config,
-        until_stopped(stopped.clone()),
-    ));
-    let http_config = queen_http::HttpConfig {
-        version: env!("CARGO_PKG_VERSION").to_string(),
-        render_metrics,
-        ..queen_http::HttpConfig::default()
-    };
-    let serve_http = tokio::spawn(queen_http::serve(
-        http,
-        broker.clone(),
-        http_config,
         until_stopped(stopped.clone()),
     ));
     let upkeep = tokio::spawn(async move {
@@ -111,20 +140,44 @@ async fn run(config: Config) -> Result<(), String> {
     );
     let signal = stop.await;
     info!(signal, "stopping");
+    // First of all: clients whose calls end here go on with the next leader.
+    node.hand_over().await;
     stopping.send_replace(true);
     upkeep.abort();
     let (kafka, http) = tokio::join!(serve_kafka, serve_http);
     if let Err(told) = kafka {
         error!(%told, "kafka listener failed");
     }
-    match http {
-        Err(told) => error!(%told, "http listener failed"),
-        Ok(Err(told)) => error!(%told, "http listener failed"),
-        Ok(Ok(())) => {}
-    }
+    finished("http", http);
     node.shutdown().await;
     info!("stopped");
     Ok(())
+}
+
+/// Says why a listener ended badly.
+fn finished(listener: &str, ended: Result<std::io::Result<()>, tokio::task::JoinError>) {
+    match ended {
+        Err(told) => error!(%told, listener, "listener failed"),
+        Ok(Err(told)) => error!(%told, listener, "listener failed"),
+        Ok(Ok(())) => {}
+    }
+}
+
+/// Where the other nodes reach the HTTP listener.
+fn http_reached(config: &Config, http_at: SocketAddr) -> String {
+    if let Some((host, port)) = &config.http_advertise {
+        return format!("{host}:{port}");
+    }
+    match http_at.ip().is_unspecified() {
+        false => http_at.to_string(),
+        true => {
+            let peer = &config.cluster.address;
+            let host = peer
+                .rsplit_once(':')
+                .map_or(peer.as_str(), |(host, _)| host);
+            format!("{host}:{}", http_at.port())
+        }
+    }
 }
 
 async fn bind(option: &str, address: SocketAddr) -> Result<TcpListener, String> {

@@ -4,9 +4,11 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
+use queen_raft::ClusterConfig;
 use serde::Deserialize;
 
 use crate::cli::ServeArgs;
+use crate::peers;
 
 /// Everything the broker needs to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +18,11 @@ pub struct Config {
     /// `None`: the address the listener is bound to.
     pub kafka_advertise: Option<(String, u16)>,
     pub http_listen: SocketAddr,
+    pub http_advertise: Option<(String, u16)>,
     pub node_id: i32,
+    /// Who the peers are and where; nothing for a node that is alone.
+    pub cluster: ClusterConfig,
+    pub rack: Option<String>,
     pub fsync: bool,
     pub default_partitions: u32,
     pub segment_bytes: u64,
@@ -32,7 +38,12 @@ struct File {
     kafka_listen: Option<String>,
     kafka_advertise: Option<String>,
     http_listen: Option<String>,
+    http_advertise: Option<String>,
     node_id: Option<i32>,
+    peers: Option<String>,
+    raft_listen: Option<String>,
+    cluster_secret: Option<String>,
+    rack: Option<String>,
     fsync: Option<String>,
     default_partitions: Option<u32>,
     segment_bytes: Option<u64>,
@@ -42,7 +53,7 @@ struct File {
 
 /// A configuration that cannot be used: one sentence that names the option and what to do.
 #[derive(Debug, PartialEq, Eq)]
-pub struct ConfigError(String);
+pub struct ConfigError(pub(crate) String);
 
 impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,7 +61,7 @@ impl std::fmt::Display for ConfigError {
     }
 }
 
-fn error<T>(text: String) -> Result<T, ConfigError> {
+pub(crate) fn error<T>(text: String) -> Result<T, ConfigError> {
     Err(ConfigError(text))
 }
 
@@ -88,6 +99,43 @@ pub fn resolve(arguments: ServeArgs) -> Result<Config, ConfigError> {
     if node_id < 1 {
         return error(format!("--node-id takes a number from 1, not {node_id}"));
     }
+    let cluster = peers::resolve(
+        node_id,
+        peers::Wishes {
+            peers: arguments.peers.or(file.peers),
+            raft_listen: arguments.raft_listen.or(file.raft_listen),
+            secret: arguments.cluster_secret.or(file.cluster_secret),
+        },
+    )?;
+    let http_listen = address("--http-listen", &http_listen)?;
+    let http_advertise = match arguments.http_advertise.or(file.http_advertise) {
+        Some(advertise) => Some(host_port("--http-advertise", &advertise)?),
+        None => None,
+    };
+    if peers::are_elsewhere(&cluster) {
+        for (listen, option, advertise, is_told) in [
+            (
+                kafka_listen,
+                "--kafka-listen",
+                "--kafka-advertise",
+                kafka_advertise.is_some(),
+            ),
+            (
+                http_listen,
+                "--http-listen",
+                "--http-advertise",
+                http_advertise.is_some(),
+            ),
+        ] {
+            if listen.ip().is_loopback() && !is_told {
+                return error(format!(
+                    "{option} {listen} is reached from this machine only, but this node has peers on \
+                     others; listen on an address of the network, or say with {advertise} HOST:PORT \
+                     how it is reached"
+                ));
+            }
+        }
+    }
     let default_partitions = arguments
         .default_partitions
         .or(file.default_partitions)
@@ -113,8 +161,11 @@ pub fn resolve(arguments: ServeArgs) -> Result<Config, ConfigError> {
             .unwrap_or_else(|| "queen-data".into()),
         kafka_listen,
         kafka_advertise,
-        http_listen: address("--http-listen", &http_listen)?,
+        http_listen,
+        http_advertise,
         node_id,
+        cluster,
+        rack: arguments.rack.or(file.rack).filter(|rack| !rack.is_empty()),
         fsync,
         default_partitions,
         segment_bytes,
@@ -137,7 +188,7 @@ fn read_file(named: Option<&Path>) -> Result<File, ConfigError> {
 }
 
 /// A socket address; a name is looked up.
-fn address(option: &str, text: &str) -> Result<SocketAddr, ConfigError> {
+pub(crate) fn address(option: &str, text: &str) -> Result<SocketAddr, ConfigError> {
     let (host, port) = host_port(option, text)?;
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
@@ -151,7 +202,7 @@ fn address(option: &str, text: &str) -> Result<SocketAddr, ConfigError> {
     }
 }
 
-fn host_port(option: &str, text: &str) -> Result<(String, u16), ConfigError> {
+pub(crate) fn host_port(option: &str, text: &str) -> Result<(String, u16), ConfigError> {
     let parts = text.rsplit_once(':').map(|(host, port)| {
         let host = host
             .strip_prefix('[')
@@ -195,6 +246,28 @@ mod tests {
             config.unwrap().kafka_advertise,
             Some(("broker.example".into(), 9092))
         );
+    }
+
+    #[test]
+    fn a_node_with_peers_elsewhere_is_reached_by_them() {
+        let peers = |a: &mut ServeArgs| {
+            a.peers = Some("1=127.0.0.1:71,2=10.1.1.1:72".into());
+            a.cluster_secret = Some("s".into());
+        };
+        let told = resolved(peers).unwrap_err().to_string();
+        assert!(told.contains("--kafka-listen"), "{told}");
+        let told = resolved(|a| {
+            peers(a);
+            a.kafka_listen = Some("10.1.1.2:9092".into());
+        });
+        let told = told.unwrap_err().to_string();
+        assert!(told.contains("--http-advertise"), "{told}");
+        let config = resolved(|a| {
+            peers(a);
+            a.kafka_listen = Some("10.1.1.2:9092".into());
+            a.http_listen = Some("0.0.0.0:6632".into());
+        });
+        assert_eq!(config.unwrap().cluster.peers.len(), 2);
     }
 
     #[test]

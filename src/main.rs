@@ -1,10 +1,12 @@
 //! The `queen` binary: twenty lines that hand over. Read `cli.rs` (arguments), `config.rs` (one
 //! struct out of flags, environment and file), `boot.rs` (what starts in which order and stops in
-//! reverse).
+//! reverse), `peers.rs` (who is in the cluster), `cluster.rs` (`queen cluster`).
 
 mod boot;
 mod cli;
+mod cluster;
 mod config;
+mod peers;
 mod signals;
 mod telemetry;
 
@@ -14,7 +16,10 @@ mod telemetry;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> std::process::ExitCode {
-    let arguments = cli::parse();
+    let arguments = match cli::parse() {
+        cli::Task::Serve(arguments) => *arguments,
+        cli::Task::Cluster(arguments) => return cluster::run(&arguments),
+    };
     match config::resolve(arguments) {
         Ok(config) => boot::serve(config),
         Err(error) => {

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from harness.broker import BINARY, Queen
+from harness.cluster import Cluster
 from harness.http import Http
 from harness.java import Peer
 from harness.wire import Connection
@@ -107,3 +108,20 @@ def queen_factory(binary, tmp_path):
     for node in made:
         node.kill()
         shutil.rmtree(node.data, ignore_errors=True)
+
+
+@pytest.fixture
+def cluster_factory(binary, tmp_path):
+    """Makes clusters of a test's own; all are gone at its end."""
+    made = []
+
+    def make(*options, size=3):
+        cluster = Cluster(tmp_path / f"cluster{len(made)}", *options, size=size)
+        made.append(cluster)
+        return cluster
+
+    yield make
+    for cluster in made:
+        cluster.kill()
+        for node in cluster.nodes.values():
+            shutil.rmtree(node.data, ignore_errors=True)

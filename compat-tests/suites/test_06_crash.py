@@ -25,20 +25,11 @@ def test_kill_9_under_load(queen_factory):
     broker = queen_factory(*SMALL).start()
     with Connection(broker.kafka) as wire:
         create_topic(wire, "crash-kafka", PARTITIONS)
-    grants = []
-    idem, plain = load.IdempotentWriter(broker, "crash-kafka"), load.PlainWriter(broker, "crash-kafka", PARTITIONS)
-    pusher, keeper, timers = load.Pusher(broker, "crash-http"), load.Keeper(broker), load.Scheduler(broker, "crash-timers")
-    consumers = [load.Consumer(broker, "crash-http", "workers", f"worker-{i}", grants) for i in range(2)]
-    workers = [idem, plain, pusher, keeper, timers, *consumers]
+    crew = load.Crew(broker, "crash", PARTITIONS)
+    workers, acknowledged = crew.workers, crew.acknowledged
     dice, slowest = random.Random(6), 0.0
 
-    def acknowledged():
-        for worker in workers:
-            assert worker.trouble is None, f"{type(worker).__name__}: {worker.trouble!r}"
-        return [worker.acknowledged for worker in workers]
-
-    for worker in workers:
-        worker.start()
+    crew.start()
     try:
         for kill in range(KILLS + KILLS // 10):
             before, more = acknowledged(), dice.randrange(1, 60)
@@ -57,42 +48,16 @@ def test_kill_9_under_load(queen_factory):
         before = acknowledged()
         eventually(lambda: all(a > b for a, b in zip(acknowledged(), before)), 40, "all clients are at work again at the end")
     finally:
-        for worker in workers:
-            worker.stop()
-        for worker in workers:
-            worker.join(100)
-    assert not [type(w).__name__ for w in workers if w.is_alive()]
+        crew.stop()
     # The proof is worth what the load was.
-    assert all(count > 2 * KILLS for count in acknowledged()) and len(grants) > 2 * KILLS
+    assert all(count > 2 * KILLS for count in acknowledged()) and len(crew.grants) > 2 * KILLS
     assert slowest < 10, f"the slowest restart took {slowest:.1f} s"
 
-    def examine():
-        with Connection(broker.kafka) as wire, Http(broker.http) as http:
-            found, places = [], {}
-            for partition in range(PARTITIONS):
-                got = k.read_all(wire, "crash-kafka", partition)
-                assert [r.offset for r in got] == list(range(len(got))), f"partition {partition} has gaps"
-                for r in got:
-                    value = json.loads(r.value)
-                    found.append(value)
-                    places[value["by"], value["n"]] = (partition, r.offset)
-            idem.check(found)
-            plain.check(found, places)
-            pusher.check(http)
-            for consumer in consumers:
-                consumer.check(http)
-            timers.check(http)
-            # The lanes of what came over Kafka: dense, in order.
-            for key in range(idem.keys):
-                lane = http.lane("crash-kafka", f"idem-{key}")
-                assert [r["offset"] for r in lane] == list(range(len(lane)))
-                assert [r["payload"]["n"] for r in lane] == list(range(key, idem.sent, idem.keys))
-
-    load.check_grants(grants)
-    examine()
+    load.check_grants(crew.grants)
+    crew.examine(broker)
     # And once more after an orderly stop and start.
     broker.restart()
-    examine()
+    crew.examine(broker)
     assert broker.stop() == 0
 
 

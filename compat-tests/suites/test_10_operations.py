@@ -258,7 +258,9 @@ def test_waiting_clients_do_not_hold_up_a_stop(queen_factory):
     with Connection(node.kafka) as idle, Connection(node.kafka) as half:
         half.raw(b"\0\0\0\x40\0\3")
         with Http(node.http) as http:
-            eventually(lambda: http.get("/health")["status"] == "healthy", 5)
+            # A connection that the listener had not accepted yet would be reset.
+            parked = lambda: "queen_parked_pops 3" in http.request("GET", "/metrics/prometheus", status=None).text.splitlines()
+            eventually(parked, 10, "all pops are parked")
         begun = time.monotonic()
         assert node.stop() == 0
         assert time.monotonic() - begun < process.STOP_LIMIT

@@ -2,6 +2,7 @@
 
 pub mod ack;
 pub mod changed;
+pub mod cluster;
 pub mod configure;
 pub mod dead_letters;
 pub mod fetch;

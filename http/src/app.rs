@@ -9,6 +9,8 @@ use queen_engine::port::{Broker, View, query};
 use queen_engine::topic::Topic;
 use tokio::sync::watch;
 
+use crate::forward::Others;
+
 /// The Prometheus text of the process.
 pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 
@@ -56,6 +58,8 @@ pub struct App {
     pub started: Instant,
     pub totals: Totals,
     pub stopping: watch::Receiver<bool>,
+    /// Connections to the other nodes' listeners.
+    pub others: Others,
 }
 
 impl App {
@@ -73,6 +77,7 @@ impl App {
             started: Instant::now(),
             totals: Totals::default(),
             stopping,
+            others: Others::new(),
         }
     }
 

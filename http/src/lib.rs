@@ -1,7 +1,8 @@
 //! The HTTP listener: what the Queen clients talk to. Parses, asks the broker, renders the answer.
 //!
-//! Read in this order: `server.rs` (connections and shutdown), `router.rs` (every route on one
-//! page), `api/` (one file per resource), `problem.rs` (every error body). The crate knows the
+//! Read in this order: `server.rs` (connections and shutdown), `forward.rs` (what another node must
+//! answer), `router.rs` (every route on one page), `api/` (one file per resource), `problem.rs`
+//! (every error body). The crate knows the
 //! engine's words and its door [`queen_engine::port::Broker`]; it knows nothing of Raft, Kafka or
 //! files.
 
@@ -10,6 +11,8 @@
 mod api;
 mod app;
 mod backlog;
+pub mod client;
+mod forward;
 mod json;
 mod limits;
 mod metrics;

@@ -76,3 +76,14 @@ pub const DRAIN_SECONDS: u64 = 3;
 pub const LINGER_BYTES: usize = 4 * 1024 * 1024;
 /// And for how long.
 pub const LINGER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// How long a call that is no long poll waits for a leader (http-api 3.3).
+pub const LEADER_WAIT: std::time::Duration = std::time::Duration::from_secs(3);
+/// How long the leader may take over a call that is handed to it, beside what it may wait.
+pub const FORWARD_WAIT: std::time::Duration = std::time::Duration::from_secs(35);
+/// How long an answer is still waited for when another node leads by now.
+pub const DEPOSED_WAIT: std::time::Duration = std::time::Duration::from_secs(1);
+/// Pause before looking for a leader again.
+pub const LEADER_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+/// Largest answer that is handed on, bytes.
+pub const FORWARDED_BYTES_MAX: usize = 256 * 1024 * 1024;

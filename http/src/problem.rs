@@ -15,6 +15,8 @@ pub struct Problem {
     status: StatusCode,
     body: Value,
     retry_after: bool,
+    /// Another node leads: certainly nothing was applied, and that one can be asked.
+    elsewhere: bool,
 }
 
 /// What a handler returns.
@@ -92,6 +94,7 @@ impl Problem {
             status,
             body: json!({"error": text, "code": code}),
             retry_after: false,
+            elsewhere: false,
         }
     }
 
@@ -116,6 +119,7 @@ impl Problem {
             status: StatusCode::NOT_FOUND,
             body: json!({"error": text}),
             retry_after: false,
+            elsewhere: false,
         }
     }
 
@@ -130,6 +134,7 @@ impl Problem {
             status,
             body,
             retry_after: false,
+            elsewhere: false,
         }
     }
 
@@ -137,6 +142,17 @@ impl Problem {
     pub fn retry_later(mut self) -> Problem {
         self.retry_after = true;
         self
+    }
+
+    /// The same no in other words: status, retry hint and what is known of the outcome stay.
+    pub fn reworded(mut self, reword: impl FnOnce(&mut Value)) -> Problem {
+        reword(&mut self.body);
+        self
+    }
+
+    /// Whether nothing was applied because another node leads.
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere
     }
 
     /// A failure of the node, in the general shape.
@@ -154,6 +170,7 @@ impl Problem {
             status: facts.status,
             body,
             retry_after: facts.retry_after,
+            elsewhere: matches!(failure, Failure::NotLeader { .. }),
         }
     }
 
@@ -204,6 +221,7 @@ impl Problem {
             status: facts.status,
             body,
             retry_after: facts.retry_after,
+            elsewhere: matches!(failure, Failure::NotLeader { .. }),
         }
     }
 
@@ -214,6 +232,7 @@ impl Problem {
             status,
             body,
             retry_after: false,
+            elsewhere: false,
         }
     }
 
@@ -256,11 +275,13 @@ impl Problem {
     }
 
     /// The status.
+    #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The body, for those who answer in another frame.
+    /// The body.
+    #[cfg(test)]
     pub fn body(&self) -> &Value {
         &self.body
     }

@@ -93,6 +93,23 @@ impl Reply {
         }
     }
 
+    /// What another node answered.
+    pub fn relayed(
+        status: StatusCode,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        bytes: Bytes,
+    ) -> Reply {
+        Reply {
+            status,
+            content_type: None,
+            headers,
+            body: Body {
+                bytes,
+                on_lost: None,
+            },
+        }
+    }
+
     /// Text of another type.
     pub fn text(status: StatusCode, content_type: &'static str, text: String) -> Reply {
         let mut reply = Reply::json_bytes(status, text);

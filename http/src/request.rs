@@ -33,6 +33,10 @@ pub struct Call {
     pub binary: bool,
     /// `Accept` names a text form, as Prometheus' scraper does.
     pub accepts_text: bool,
+    /// Another node hands it on; it must not go any further.
+    pub forwarded: bool,
+    /// What is left of a long poll's wait, milliseconds, when it has waited elsewhere before.
+    pub wait_ms_max: Option<u64>,
 }
 
 impl Call {

@@ -4,7 +4,7 @@
 use hyper::Method;
 
 use crate::api::{
-    ack, changed, configure, dead_letters, fetch, groups, health, kv, messages, pop, push,
+    ack, changed, cluster, configure, dead_letters, fetch, groups, health, kv, messages, pop, push,
     resources, status, system, timers, transaction,
 };
 use crate::app::App;
@@ -112,6 +112,13 @@ async fn api(
         ("POST", ["fetch"]) => ("fetch", fetch::fetch(app, call).await),
         ("POST", ["fetch", "offsets"]) => ("fetch_offsets", fetch::offsets(app, call).await),
         ("POST", ["partitions", "changed"]) => ("changed", changed::changed(app, call).await),
+
+        ("GET", ["cluster"]) => ("cluster", cluster::status(app)),
+        ("POST", ["cluster", "nodes"]) => ("cluster_add", cluster::add(app, call).await),
+        ("DELETE", ["cluster", "nodes", id]) => ("cluster_remove", cluster::remove(app, id).await),
+        ("POST", ["cluster", "transfer"]) => {
+            ("cluster_transfer", cluster::transfer(app, call).await)
+        }
 
         (_, ["dlq", ..]) => return dead_letters(app, call, method, &parts[1..]).await,
         (_, ["messages", ..]) => return messages(app, call, method, &parts[1..]).await,

@@ -22,7 +22,7 @@ use crate::app::{App, HttpConfig};
 use crate::limits;
 use crate::reply::{Body, Reply};
 use crate::request::{Call, Query, read_body};
-use crate::{metrics, router};
+use crate::{forward, metrics};
 
 /// Serves HTTP/1.1 and HTTP/2 without TLS until `shutdown` resolves; then parked pops are
 /// answered, requests in flight are finished, and after three seconds the rest is dropped.
@@ -113,16 +113,18 @@ async fn answer(app: &App, request: Request<Incoming>) -> Response<Body> {
         }
     };
     let received = body.len();
-    let call = Call {
+    let mut call = Call {
         path: head.uri.path().to_owned(),
         query: Query::parse(head.uri.query()),
         method: head.method,
         binary: is_binary(&head.headers),
         accepts_text: accepts_text(&head.headers),
+        forwarded: head.headers.contains_key(forward::FORWARDED),
+        wait_ms_max: forward::wait_left(&head.headers),
         body,
     };
     app.totals.requests.fetch_add(1, Ordering::Relaxed);
-    let (route, answer) = router::dispatch(app, &call).await;
+    let (route, answer) = forward::answer(app, &mut call, &head.uri, &head.headers).await;
     let reply = answer.unwrap_or_else(|problem| problem.into_reply());
     metrics::request(
         route,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use dashmap::DashMap;
+use kafka_protocol::messages::BrokerId;
 use queen_engine::ids::TopicId;
 use queen_engine::port::{Broker, NodeView, View, query};
 use queen_engine::topic::Topic;
@@ -82,6 +83,17 @@ impl Context {
         // An error means the sender is gone, which is a stop as well.
         let _ = shutdown.wait_for(|stop| *stop).await;
     }
+}
+
+/// The leader as clients may be told: one whose address they are told too.
+pub(crate) fn told_leader(node: &NodeView) -> Option<i32> {
+    let told = |leader: &i32| node.brokers.iter().any(|broker| broker.id == *leader);
+    node.leader.filter(told)
+}
+
+/// Ids of brokers as requests and answers carry them.
+pub(crate) fn broker_ids(ids: &[i32]) -> Vec<BrokerId> {
+    ids.iter().copied().map(BrokerId).collect()
 }
 
 /// Kafka's leader epoch of a Raft term.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
+use queen_engine::cluster::MemberView;
 
 /// An entry of so many commands was applied.
 pub(crate) fn commands(count: usize) {
@@ -44,4 +45,21 @@ pub(crate) fn figures(figures: &BTreeMap<String, f64>) {
     for (name, value) in figures {
         gauge!(format!("queen_{name}")).set(*value);
     }
+}
+
+/// Sets what is known of another member; entries it lacks of what is committed, bytes of its disk.
+pub(crate) fn peer(peer: &MemberView, committed: u64) {
+    let id = peer.id.to_string();
+    let set = |name: &'static str, value: Option<u64>| {
+        if let Some(value) = value {
+            gauge!(name, "peer" => id.clone()).set(value as f64);
+        }
+    };
+    let lag = peer.last_index.map(|last| committed.saturating_sub(last));
+    set("queen_peer_lag_entries", lag);
+    set("queen_peer_applied_index", peer.applied);
+    set("queen_peer_heard_ms_ago", peer.heard_ms_ago);
+    set("queen_peer_disk_bytes", peer.disk_bytes);
+    set("queen_peer_disk_free_bytes", peer.disk_free);
+    set("queen_peer_in_sync", Some(u64::from(peer.in_sync)));
 }

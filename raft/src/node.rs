@@ -374,6 +374,11 @@ impl Node {
         *self.inner.http.write() = address.to_string();
     }
 
+    /// Hands leadership to another voter, if this node leads and there is one.
+    pub async fn hand_over(&self) {
+        self.inner.replicator.hand_over().await;
+    }
+
     /// Stops: hands leadership over, refuses new work, finishes what is in flight, writes a state image, closes the log.
     pub async fn shutdown(&self) {
         let Some(stopping) = self.stopping.lock().await.take() else {
@@ -423,6 +428,14 @@ impl Node {
         inner.replicator.figures(&mut figures);
         let (entries, bytes, queued) = inner.batcher.load();
         let mut put = |name: &str, value: f64| figures.insert(name.to_string(), value);
+        let role = inner.replicator.role();
+        put("raft_term", role.term as f64);
+        put(
+            "raft_leading",
+            f64::from(u8::from(inner.leader.is_leading())),
+        );
+        put("raft_committed_index", role.committed as f64);
+        put("serves", f64::from(u8::from(inner.serves())));
         put("log_first_index", inner.replicator.first_index() as f64);
         put("in_flight_entries", entries as f64);
         put("in_flight_bytes", bytes as f64);
@@ -452,6 +465,9 @@ impl Node {
             put("index_active_records", view.index.active_records() as f64);
         });
         metrics::figures(&figures);
+        let view = inner.cluster_view();
+        let others = view.members.iter().filter(|peer| peer.id != view.node_id);
+        others.for_each(|peer| metrics::peer(peer, view.committed));
         figures
     }
 }

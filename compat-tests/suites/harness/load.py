@@ -18,6 +18,7 @@ from .http import Http, Unexpected, ack_operation
 from .polling import eventually
 from .wire import Closed, Connection
 
+NOT_LEADER = 6
 GONE = (OSError, Closed, EOFError, requests.RequestException)
 
 
@@ -61,7 +62,7 @@ class IdempotentWriter(Worker):
         super().__init__(broker)
         self.topic, self.keys, self.sent, self.done = topic, keys, 0, set()
         self.client = ck.Producer({
-            "bootstrap.servers": broker.kafka, "enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": 120_000,
+            "bootstrap.servers": getattr(broker, "bootstrap", broker.kafka), "enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": 120_000,
             "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20, "retry.backoff.max.ms": 100,
             "socket.timeout.ms": 5000, "log_level": 2,
         })
@@ -104,6 +105,9 @@ class PlainWriter(Worker):
                 self.asked += 5
                 batch = [(b"plain-%d" % ((n + i) % 20), json.dumps({"by": "plain", "n": n + i}).encode()) for i in range(5)]
                 got = k.produce(wire, self.topic, partition, records.batch(batch, n % 5))
+                if got.error == NOT_LEADER:
+                    # Certainly not stored. Whoever leads now is found by connecting again.
+                    raise Closed("another node leads")
                 if got.error == 0:
                     self.done[n] = (partition, got.base_offset)
                     self.acknowledged += 1
@@ -278,3 +282,60 @@ class Scheduler(Worker):
         for key, message in self.long.items():
             row = http.get(f"/api/v1/timers/{self.queue}/{key}")
             assert row["found"] and row["messageId"] == message, row
+
+
+class Crew:
+    """One of everybody at work on one broker (or cluster), and what must hold of their books afterwards."""
+
+    def __init__(self, broker, name, partitions):
+        self.name, self.partitions, self.grants = name, partitions, []
+        self.topic, queue = f"{name}-kafka", f"{name}-http"
+        self.idem, self.plain = IdempotentWriter(broker, self.topic), PlainWriter(broker, self.topic, partitions)
+        self.pusher, self.keeper, self.timers = Pusher(broker, queue), Keeper(broker), Scheduler(broker, f"{name}-timers")
+        self.consumers = [Consumer(broker, queue, "workers", f"worker-{i}", self.grants) for i in range(2)]
+        self.workers = [self.idem, self.plain, self.pusher, self.keeper, self.timers, *self.consumers]
+
+    def start(self):
+        for worker in self.workers:
+            worker.start()
+
+    def acknowledged(self):
+        """How much each has got acknowledged; a worker in trouble fails here."""
+        for worker in self.workers:
+            assert worker.trouble is None, f"{type(worker).__name__}: {worker.trouble!r}"
+        return [worker.acknowledged for worker in self.workers]
+
+    def all_progress(self, within, what):
+        """Waits until each has got something more acknowledged."""
+        before = self.acknowledged()
+        return eventually(lambda: all(a > b for a, b in zip(self.acknowledged(), before)), within, what)
+
+    def stop(self):
+        for worker in self.workers:
+            worker.stop()
+        for worker in self.workers:
+            worker.join(100)
+        assert not [type(w).__name__ for w in self.workers if w.is_alive()]
+
+    def examine(self, broker):
+        """Everything acknowledged is there once, in order, and nothing else is."""
+        with Connection(broker.kafka) as wire, Http(broker.http) as http:
+            found, places = [], {}
+            for partition in range(self.partitions):
+                got = k.read_all(wire, self.topic, partition)
+                assert [r.offset for r in got] == list(range(len(got))), f"partition {partition} has gaps"
+                for r in got:
+                    value = json.loads(r.value)
+                    found.append(value)
+                    places[value["by"], value["n"]] = (partition, r.offset)
+            self.idem.check(found)
+            self.plain.check(found, places)
+            self.pusher.check(http)
+            for consumer in self.consumers:
+                consumer.check(http)
+            self.timers.check(http)
+            # The lanes of what came over Kafka: dense, in order.
+            for key in range(self.idem.keys):
+                lane = http.lane(self.topic, f"idem-{key}")
+                assert [r["offset"] for r in lane] == list(range(len(lane)))
+                assert [r["payload"]["n"] for r in lane] == list(range(key, self.idem.sent, self.idem.keys))

@@ -22,16 +22,13 @@ use crate::shown::Shown;
 use crate::time::{parse_iso, write_iso_ms};
 use crate::{json, limits};
 
-/// Pause before asking again a node that does not know its leader.
-const LEADER_PAUSE: Duration = Duration::from_millis(200);
-
 /// A pop of one queue, or of one lane of it.
 pub async fn queue(app: &App, call: &Call, queue: String, lane: Option<String>) -> Answer {
     let target = match lane {
         Some(lane) => PopTarget::Lane { queue, lane },
         None => PopTarget::Queue(queue),
     };
-    pop(app, &call.query, target).await
+    pop(app, call, target).await
 }
 
 /// A pop over all queues with the labels.
@@ -41,11 +38,23 @@ pub async fn discover(app: &App, call: &Call) -> Answer {
     if namespace.is_none() && task.is_none() {
         return Err(Problem::bad_request("namespace or task is required").for_pop());
     }
-    pop(app, &call.query, PopTarget::Labels { namespace, task }).await
+    pop(app, call, PopTarget::Labels { namespace, task }).await
 }
 
-async fn pop(app: &App, query: &Query, target: PopTarget) -> Answer {
-    let request = parse(query, target).map_err(Problem::for_pop)?;
+/// How long a pop with this query is ready to wait, milliseconds.
+pub fn wait_ms(query: &Query) -> Result<u64, Problem> {
+    let timeout = query.integer("timeout")?.unwrap_or(30_000);
+    Ok(match query.switch("wait")? {
+        true => u64::try_from(timeout)
+            .unwrap_or(0)
+            .min(limits::POP_WAIT_MS_MAX),
+        false => 0,
+    })
+}
+
+async fn pop(app: &App, call: &Call, target: PopTarget) -> Answer {
+    let mut request = parse(&call.query, target).map_err(Problem::for_pop)?;
+    request.wait_ms = request.wait_ms.min(call.wait_ms_max.unwrap_or(u64::MAX));
     if app.pop_paused.load(Ordering::Relaxed) {
         return Ok(if request.conflation {
             let body = json!({"success": true, "messages": [], "paused": true, "conflation": true});
@@ -68,15 +77,7 @@ async fn claim(app: &App, request: &PopRequest, deadline: Instant) -> Answer {
     loop {
         let answer = match app.broker.pop(again.clone()).await {
             Ok(answer) => answer,
-            // An election: a parked client would rather wait than be told.
-            Err(Failure::NotLeader { .. }) if Instant::now() + LEADER_PAUSE < deadline => {
-                tokio::time::sleep(LEADER_PAUSE).await;
-                again.wait_ms = left_ms(deadline);
-                continue;
-            }
-            Err(Failure::NotLeader { .. }) if request.wait_ms > 0 => {
-                return Ok(Reply::no_content());
-            }
+            // `forward.rs` parks it until somebody leads.
             Err(failure) => return Err(Problem::of_pop(&failure)),
         };
         let held = Held::new(app, &request.group, answer);
@@ -183,14 +184,7 @@ fn parse(query: &Query, target: PopTarget) -> Result<PopRequest, Problem> {
     } else {
         lanes
     };
-    let timeout = query.integer("timeout")?.unwrap_or(30_000);
-    let wait_ms = if query.switch("wait")? {
-        u64::try_from(timeout)
-            .unwrap_or(0)
-            .min(limits::POP_WAIT_MS_MAX)
-    } else {
-        0
-    };
+    let wait_ms = wait_ms(query)?;
     let lease_ms = match query
         .integer("leaseSeconds")?
         .filter(|seconds| *seconds > 0)

@@ -126,16 +126,16 @@ impl Answers {
 
     /// A refusal of a part, in this route's frame.
     fn of(&self, problem: Problem) -> Problem {
-        let mut body = problem.body().clone();
-        let word = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
-        let reason = word("reason").or_else(|| word("code"));
-        let error = word("detail").or_else(|| word("error"));
-        body["transactionId"] = json!(self.id);
-        body["success"] = json!(false);
-        body["reason"] = json!(reason.unwrap_or_else(|| "bad_request".to_owned()));
-        body["error"] = json!(format!("rolled back: {}", error.unwrap_or_default()));
-        body["results"] = json!([]);
-        Problem::with_body(problem.status(), body)
+        problem.reworded(|body| {
+            let word = |name: &str| body.get(name).and_then(Value::as_str).map(str::to_owned);
+            let reason = word("reason").or_else(|| word("code"));
+            let error = word("detail").or_else(|| word("error"));
+            body["transactionId"] = json!(self.id);
+            body["success"] = json!(false);
+            body["reason"] = json!(reason.unwrap_or_else(|| "bad_request".to_owned()));
+            body["error"] = json!(format!("rolled back: {}", error.unwrap_or_default()));
+            body["results"] = json!([]);
+        })
     }
 
     fn rolled_back(&self, reason: &str, text: &str) -> Reply {
@@ -226,18 +226,12 @@ async fn run(app: &App, call: &Call, body: Body<'_>, answers: &Answers) -> Answe
 
 /// A failure keeps its retry hint.
 fn framed_failure(answers: &Answers, failure: &Failure) -> Problem {
-    let problem = Problem::of(failure);
-    let later = matches!(
-        failure,
-        Failure::NotLeader { .. } | Failure::Timeout | Failure::Overloaded | Failure::Stopping
-    );
-    let mut body = problem.body().clone();
-    body["transactionId"] = json!(answers.id);
-    body["success"] = json!(false);
-    body["reason"] = json!("unavailable");
-    body["results"] = json!([]);
-    let framed = Problem::with_body(problem.status(), body);
-    if later { framed.retry_later() } else { framed }
+    Problem::of(failure).reworded(|body| {
+        body["transactionId"] = json!(answers.id);
+        body["success"] = json!(false);
+        body["reason"] = json!("unavailable");
+        body["results"] = json!([]);
+    })
 }
 
 fn read(

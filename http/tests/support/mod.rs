@@ -43,6 +43,15 @@ pub struct Local {
     pub failure: Mutex<Option<Failure>>,
     pub unclaimed: AtomicUsize,
     pub submitted: AtomicUsize,
+    /// Set when it is one of several nodes: whether it leads, and where the leader listens.
+    pub follows: Mutex<Option<Follows>>,
+}
+
+/// What a broker among others is.
+#[derive(Clone, Default)]
+pub struct Follows {
+    pub leads: bool,
+    pub leader_http: Option<String>,
 }
 
 /// Where the clock of a test begins.
@@ -63,7 +72,24 @@ impl Local {
             failure: Mutex::new(None),
             unclaimed: AtomicUsize::new(0),
             submitted: AtomicUsize::new(0),
+            follows: Mutex::default(),
         })
+    }
+
+    /// Makes it one of several nodes that does not lead.
+    pub fn follow(&self, leader_http: Option<String>) {
+        *self.follows.lock().unwrap() = Some(Follows {
+            leads: false,
+            leader_http,
+        });
+    }
+
+    /// Makes it the leader of several nodes.
+    pub fn lead(&self) {
+        *self.follows.lock().unwrap() = Some(Follows {
+            leads: true,
+            leader_http: None,
+        });
     }
 
     /// Lets time pass.
@@ -286,16 +312,23 @@ pub struct Door(pub Arc<Local>);
 impl Broker for Door {
     fn node(&self) -> NodeView {
         let applied = self.0.lock().engine.applied();
+        let follows = self.0.follows.lock().unwrap().clone();
         NodeView {
             id: 1,
             cluster_id: "test".to_owned(),
             default_partitions: 4,
             brokers: Vec::new(),
-            replicas: vec![1],
+            replicas: if follows.is_some() {
+                vec![1, 2, 3]
+            } else {
+                vec![1]
+            },
             in_sync: vec![1],
-            leader_http: None,
+            leader_http: follows
+                .as_ref()
+                .and_then(|follows| follows.leader_http.clone()),
             leader: Some(1),
-            is_leader: true,
+            is_leader: follows.is_none_or(|follows| follows.leads),
             term: 1,
             applied,
             committed: applied,
@@ -305,7 +338,8 @@ impl Broker for Door {
     }
 
     fn is_leading(&self) -> bool {
-        true
+        let follows = self.0.follows.lock().unwrap();
+        follows.as_ref().is_none_or(|follows| follows.leads)
     }
 
     fn leader_changed(&self) -> BoxFuture<()> {

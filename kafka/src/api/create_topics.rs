@@ -173,7 +173,7 @@ fn describe(
     topic: &CreatableTopic,
     made: &Made,
 ) -> CreatableTopicResult {
-    let replicas = i16::try_from(context.node().brokers.len()).unwrap_or(i16::MAX);
+    let replicas = i16::try_from(context.node().replicas.len()).unwrap_or(i16::MAX);
     let row = CreatableTopicResult::default().with_name(topic.name.clone());
     if version < 5 {
         return row;

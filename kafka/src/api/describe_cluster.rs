@@ -7,7 +7,7 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::{BrokerId, DescribeClusterRequest, DescribeClusterResponse};
 
-use crate::context::Context;
+use crate::context::{Context, told_leader};
 use crate::dispatch::{Call, Handler};
 use crate::names::text;
 
@@ -40,7 +40,7 @@ impl Handler for DescribeCluster {
         };
         DescribeClusterResponse::default()
             .with_cluster_id(text(&node.cluster_id))
-            .with_controller_id(BrokerId(node.leader.unwrap_or(node.id)))
+            .with_controller_id(BrokerId(told_leader(&node).unwrap_or(-1)))
             .with_brokers(node.brokers.iter().map(broker).collect())
     }
 

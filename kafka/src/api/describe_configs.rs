@@ -140,7 +140,7 @@ fn of_broker(context: &Context, version: i16) -> Vec<DescribeConfigsResourceResu
         ),
         (
             "default.replication.factor",
-            node.brokers.len().to_string(),
+            node.replicas.len().to_string(),
             Kind::Int,
         ),
         (

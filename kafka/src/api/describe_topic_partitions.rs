@@ -14,7 +14,7 @@ use queen_engine::port::NodeView;
 use queen_engine::topic::Topic;
 use uuid::Uuid;
 
-use crate::context::{Context, leader_epoch};
+use crate::context::{Context, broker_ids, leader_epoch, told_leader};
 use crate::dispatch::{Call, Handler};
 use crate::limits;
 use crate::names::{is_legal_topic, topic_name};
@@ -101,12 +101,9 @@ fn describe(
     node: &NodeView,
     partitions: std::ops::Range<i32>,
 ) -> DescribeTopicPartitionsResponseTopic {
-    let replicas: Vec<BrokerId> = node
-        .brokers
-        .iter()
-        .map(|broker| BrokerId(broker.id))
-        .collect();
-    let error = if node.leader.is_some() {
+    let leader = told_leader(node);
+    let (replicas, in_sync) = (broker_ids(&node.replicas), broker_ids(&node.in_sync));
+    let error = if leader.is_some() {
         0
     } else {
         ResponseError::LeaderNotAvailable.code()
@@ -115,10 +112,10 @@ fn describe(
         DescribeTopicPartitionsResponsePartition::default()
             .with_error_code(error)
             .with_partition_index(index)
-            .with_leader_id(BrokerId(node.leader.unwrap_or(-1)))
+            .with_leader_id(BrokerId(leader.unwrap_or(-1)))
             .with_leader_epoch(leader_epoch(node))
             .with_replica_nodes(replicas.clone())
-            .with_isr_nodes(replicas.clone())
+            .with_isr_nodes(in_sync.clone())
             .with_eligible_leader_replicas(Some(Vec::new()))
             .with_last_known_elr(Some(Vec::new()))
     };

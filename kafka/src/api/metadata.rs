@@ -26,7 +26,7 @@ use queen_engine::topic::Topic;
 use tracing::info;
 use uuid::Uuid;
 
-use crate::context::{Context, leader_epoch};
+use crate::context::{Context, broker_ids, leader_epoch, told_leader};
 use crate::dispatch::{Call, Handler};
 use crate::names::{is_legal_topic, text, topic_name};
 use crate::wire::error_code::{self, NONE, Surface};
@@ -63,7 +63,7 @@ impl Handler for Metadata {
         MetadataResponse::default()
             .with_brokers(brokers(&node))
             .with_cluster_id(Some(text(&node.cluster_id)))
-            .with_controller_id(BrokerId(node.leader.unwrap_or(node.id)))
+            .with_controller_id(BrokerId(told_leader(&node).unwrap_or(-1)))
             .with_topics(topics)
     }
 }
@@ -129,24 +129,21 @@ fn one_topic(
 
 /// A topic that exists, as v0-13 describe it.
 fn describe(topic: &Topic, node: &NodeView) -> MetadataResponseTopic {
-    let error = if node.leader.is_some() {
+    let leader = told_leader(node);
+    let error = if leader.is_some() {
         NONE
     } else {
         ResponseError::LeaderNotAvailable.code()
     };
-    let replicas: Vec<BrokerId> = node
-        .brokers
-        .iter()
-        .map(|broker| BrokerId(broker.id))
-        .collect();
+    let (replicas, in_sync) = (broker_ids(&node.replicas), broker_ids(&node.in_sync));
     let partition = |index: u32| {
         MetadataResponsePartition::default()
             .with_error_code(error)
             .with_partition_index(i32::try_from(index).unwrap_or(i32::MAX))
-            .with_leader_id(BrokerId(node.leader.unwrap_or(-1)))
+            .with_leader_id(BrokerId(leader.unwrap_or(-1)))
             .with_leader_epoch(leader_epoch(node))
             .with_replica_nodes(replicas.clone())
-            .with_isr_nodes(replicas.clone())
+            .with_isr_nodes(in_sync.clone())
     };
     MetadataResponseTopic::default()
         .with_name(Some(topic_name(&topic.name)))
