@@ -252,7 +252,7 @@ def test_lying_lengths_in_every_kind_of_request(broker, name):
 
 # Fields of which the value that says nothing is not zero.
 PLAIN = {
-    "Fetch": {"replica": -1}, "ListOffsets": {"replica": -1}, "OffsetForLeaderEpoch": {"replica": -2},
+    "Produce": {"acks": -1}, "Fetch": {"replica": -1, "epoch": -1}, "ListOffsets": {"replica": -1}, "OffsetForLeaderEpoch": {"replica": -2},
     # A topic that is named may be created, and is answered differently then.
     "Metadata": {"topics": []},
 }
