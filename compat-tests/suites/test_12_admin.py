@@ -90,7 +90,8 @@ def confluent_calls(client, broker, topic, group):
         "cluster_id": (lambda: client.cluster_id(SECONDS), lambda a: len(a) == 22),
         "describe_topics": (
             lambda: client.describe_topics(ck.TopicCollection([topic]), include_authorized_operations=True, request_timeout=SECONDS),
-            lambda a: [(p.id, p.leader.id) for p in a[topic].partitions] == [(0, broker.node), (1, broker.node)]),
+            lambda a: [(p.id, p.leader.id) for p in a[topic].partitions] == [(0, broker.node), (1, broker.node)]
+            and len(a[topic].authorized_operations) == 8),
         "describe_configs of a topic": (lambda: config(kind.TOPIC, topic), lambda a: only(a)["cleanup.policy"].value == "delete"),
         "describe_configs of a broker": (lambda: config(kind.BROKER, str(broker.node)), lambda a: "num.partitions" in only(a)),
         "describe_configs of a group": (lambda: config(kind.GROUP, group), lambda a: isinstance(only(a), dict)),
@@ -104,7 +105,8 @@ def confluent_calls(client, broker, topic, group):
             lambda a: not a.errors and group in [g.group_id for g in a.valid]),
         "describe_consumer_groups": (
             lambda: client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=SECONDS),
-            lambda a: a[group].state == ck.ConsumerGroupState.EMPTY and a[group].coordinator.id == broker.node),
+            lambda a: a[group].state == ck.ConsumerGroupState.EMPTY and a[group].coordinator.id == broker.node
+            and len(a[group].authorized_operations) == 5),
         "list_consumer_group_offsets": (
             lambda: client.list_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group)], request_timeout=SECONDS),
             lambda a: [(p.topic, p.partition, p.offset) for p in a[group].topic_partitions] == [(topic, 0, 3)]),
@@ -118,7 +120,8 @@ def confluent_calls(client, broker, topic, group):
         "list_offsets by time": (lambda: offset(ca.OffsetSpec.for_timestamp(5)), lambda a: only(a).offset == 0),
         "describe_cluster": (
             lambda: client.describe_cluster(include_authorized_operations=True, request_timeout=SECONDS),
-            lambda a: [n.id for n in a.nodes] == [broker.node] and a.controller.id == broker.node and len(a.cluster_id) == 22),
+            lambda a: [n.id for n in a.nodes] == [broker.node] and a.controller.id == broker.node
+            and len(a.cluster_id) == 22 and len(a.authorized_operations) == 7),
         "describe_acls": (lambda: client.describe_acls(everything, request_timeout=SECONDS), None),
         "describe_user_scram_credentials": (lambda: client.describe_user_scram_credentials(request_timeout=SECONDS), None),
         "describe_user_scram_credentials of one": (lambda: client.describe_user_scram_credentials(["somebody"], request_timeout=SECONDS), None),
