@@ -29,7 +29,7 @@ def _read(path):
     return path.read_text() if path.exists() else ""
 
 
-def tests():
+def numbers():
     """Numbers of the runner's tests that want a broker, by reading its table."""
     found = set()
     for number, flags in re.findall(r"_TEST\((\d{4})\w*,\s*([\w| ]+)", _read(SOURCE / "tests" / "test.c")):
@@ -52,7 +52,7 @@ def expected():
     return {entry["case"]: entry for entry in listed if entry["suite"] == "librdkafka"}
 
 
-CASES = sorted(tests() - {IN_PARTS} | {f"{IN_PARTS}/{name}" for name in parts()})
+CASES = sorted(numbers() - {IN_PARTS} | {f"{IN_PARTS}/{name}" for name in parts()})
 
 
 @pytest.fixture(scope="module")
