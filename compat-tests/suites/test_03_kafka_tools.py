@@ -193,3 +193,46 @@ def test_api_versions_and_groups(run, broker):
     for api in ("Produce(0)", "Fetch(1)", "Metadata(3)", "JoinGroup(11)", "ApiVersions(18)"):
         assert re.search(rf"{re.escape(api)}: \d+ to \d+ \[usable: \d+\]", out), api
     assert "GROUP" in run("GroupsCommand", "--list")
+
+
+# What the other tests here do not ask of Java's admin client: the tool, and what it prints or why it cannot.
+READING = {
+    "describe_producers": (["TransactionsCommand", "describe-producers", "--topic", "TOPIC", "--partition", "0"], "ProducerId\tProducerEpoch"),
+    "find_hanging": (["TransactionsCommand", "find-hanging", "--broker-id", "NODE"], "Topic\tPartition\tProducerId"),
+    "features": (["FeatureCommand", "describe"], ""),
+    "log_dirs": (["LogDirsCommand", "--describe", "--topic-list", "TOPIC"], '"partition":"TOPIC-0"'),
+    "cluster_id": (["ClusterTool", "cluster-id"], "Cluster ID: "),
+    "endpoints": (["ClusterTool", "list-endpoints"], "127.0.0.1"),
+    "reassignments": (["reassign.ReassignPartitionsCommand", "--list"], "No partition reassignments found."),
+    "configs_of_topics": (["kafka.admin.ConfigCommand", "--describe", "--entity-type", "topics"], "Dynamic configs for topic TOPIC are"),
+    "configs_of_brokers": (["kafka.admin.ConfigCommand", "--describe", "--entity-type", "brokers"], "Dynamic configs for broker NODE are"),
+    "configs_of_groups": (["kafka.admin.ConfigCommand", "--describe", "--entity-type", "groups"], ""),
+    "consumer_groups_by_state": (["consumer.group.ConsumerGroupCommand", "--list", "--state"], "GROUP"),
+    "share_groups": (["consumer.group.ShareGroupCommand", "--list"], ""),
+    "streams_groups": (["streams.StreamsGroupCommand", "--list"], ""),
+    "transactions": (["TransactionsCommand", "list"], "LIST_TRANSACTIONS"),
+    "one_transaction": (["TransactionsCommand", "describe", "--transactional-id", "nobody"], "DESCRIBE_TRANSACTIONS"),
+    "quorum": (["MetadataQuorumCommand", "describe", "--status"], "DESCRIBE_QUORUM"),
+    "acls": (["AclCommand", "--list"], "DESCRIBE_ACLS"),
+    "quotas": (["kafka.admin.ConfigCommand", "--describe", "--entity-type", "clients"], "DESCRIBE_CLIENT_QUOTAS"),
+    "users": (["kafka.admin.ConfigCommand", "--describe", "--entity-type", "users"], "DESCRIBE_CLIENT_QUOTAS"),
+    "client_metrics": (["ClientMetricsCommand", "--list"], "LIST_CONFIG_RESOURCES"),
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_reading_calls_end_in_an_answer_or_in_the_clients_own_refusal(broker, wire, name):
+    """What is not served ends at once in UnsupportedVersionException, the way Java's client says it, and not in a timeout."""
+    (command, *arguments), expected = READING[name]
+    topic = k.create_topic(wire, unique("tools"), 1)
+    filled = {"TOPIC": topic, "NODE": str(broker.node)}
+    arguments = [filled.get(argument, argument) for argument in arguments]
+    where = 1 if command == "ClusterTool" else 0
+    arguments[where:where] = ["--bootstrap-server", broker.kafka]
+    code, out, err = tool(command, *arguments, check=False, timeout=30)
+    unserved = re.fullmatch("[A-Z]+_[A-Z_]+", expected)
+    if not unserved:
+        assert code == 0, out + err
+        assert expected.replace("TOPIC", topic).replace("NODE", str(broker.node)) in out, out + err
+    elif not broker.is_peer:
+        assert code == 1 and f"The node does not support {expected}" in out + err, out + err

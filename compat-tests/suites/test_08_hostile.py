@@ -250,6 +250,37 @@ def test_lying_lengths_in_every_kind_of_request(broker, name):
     served(broker)
 
 
+# Fields of which the value that says nothing is not zero.
+PLAIN = {
+    "Produce": {"acks": -1}, "Fetch": {"replica": -1, "epoch": -1}, "ListOffsets": {"replica": -1}, "OffsetForLeaderEpoch": {"replica": -2},
+    # A topic that is named may be created, and is answered differently then.
+    "Metadata": {"topics": []},
+}
+# What the wire codec of the suites describes, where Apache Kafka has a later version with more fields.
+HIGHEST = {"InitProducerId": 5, "ApiVersions": 4}
+
+
+@pytest.mark.parametrize("name", sorted(n for n in APIS if isinstance(n, str)))
+def test_bytes_behind_a_request_change_no_answer(broker, wire, name):
+    """PR: Apache Kafka does not look behind a body; librdkafka from 2.12 on sends three bytes there."""
+    api, memory = APIS[name], Memory(broker)
+    k.ensure_coordinator(wire, "x")
+    served_here = {entry.key: entry for entry in wire.call(ApiVersions, 3, name="suite", version="1")["keys"]}[api.key]
+    for version in range(max(served_here.low, 3 if name == "Produce" else 0), min(served_here.high, HIGHEST.get(name, 99)) + 1):
+        fields = {**hostile.filled(api.request, version), **PLAIN.get(name, {})}
+        body = api.encode(version, {f.name: fields[f.name] for f in api.request if f.at(version) and f.name in fields})
+        with Connection(broker.kafka, 20) as client:
+            answers = {}
+            for behind in (0, 1, 3, 100):
+                try:
+                    client.raw(hostile.request(api, version, body + b"\1" * behind))
+                    answers[behind] = client.frame()
+                except Closed:
+                    pytest.fail(f"version {version} with {behind} bytes behind its body closed the connection")
+        assert len(set(answers.values())) == 1, f"version {version}: {answers}"
+    memory.grew_less_than(64 * MIB)
+
+
 def test_a_million_topics_in_one_request(broker):
     """A true array of a million empty names fits into two megabytes: it may cost time, not much memory, and no other client."""
     memory = Memory(broker)
@@ -261,7 +292,8 @@ def test_a_million_topics_in_one_request(broker):
 
 
 def test_a_varint_without_end(broker):
-    for body in (b"\xff" * 64, b"\x80" * 64, b"\xff" * 9 + b"\x01" + b"\0" * 8):
+    # The last one would be an empty array, and the rest a body with bytes behind it, to a reader that stops at the fifth byte.
+    for body in (b"\xff" * 64, b"\x80" * 64, b"\xff" * 9 + b"\x01" + b"\0" * 8, b"\x81" + b"\x80" * 5 + b"\0" * 16):
         out = header(Metadata, 9, 1)[:-1] + body
         assert outcome(broker, framed(out)) == "closed"
         assert outcome(broker, framed(header(Metadata, 9, 1) + body)) == "closed"

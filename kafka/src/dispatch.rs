@@ -1,7 +1,6 @@
 //! Which keys and versions are served, and by what: the one table that answers ApiVersions, checks
 //! requests and names the metrics, so that none of them can drift.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use tracing::error;
 
 use crate::api;
 use crate::context::Context;
+use crate::wire::body::{self, MalformedBody};
 use crate::wire::{self, Frame, header};
 
 /// What becomes of one request.
@@ -25,11 +25,6 @@ pub(crate) enum Reply {
 
 /// A request under way.
 pub(crate) type Pending = BoxFuture<'static, Reply>;
-
-/// A body that is not what its version says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("request body is malformed")]
-pub(crate) struct MalformedBody;
 
 /// The head of one request.
 #[derive(Clone)]
@@ -93,16 +88,6 @@ pub(crate) trait Handler {
     }
 }
 
-/// Decodes a body. The codec crate is known to panic on some malformed input; a panic counts as
-/// malformed. So do bytes left over: no client sends them, and a codec that stopped early on a
-/// varint that never ends has understood nothing.
-pub(crate) fn decode<R: Decodable>(mut body: Bytes, version: i16) -> Result<R, MalformedBody> {
-    match std::panic::catch_unwind(AssertUnwindSafe(|| R::decode(&mut body, version))) {
-        Ok(Ok(request)) if body.is_empty() => Ok(request),
-        Ok(Ok(_) | Err(_)) | Err(_) => Err(MalformedBody),
-    }
-}
-
 /// Encodes an answer into a reply.
 pub(crate) fn reply<R: Encodable + HeaderVersion>(
     api: &Api,
@@ -128,7 +113,7 @@ fn start<H: Handler + 'static>(
     call: Call,
     body: Bytes,
 ) -> Result<Pending, MalformedBody> {
-    let request = decode::<H::Request>(body, call.version)?;
+    let request = body::decode::<H::Request>(body, call.version)?;
     let (api, version, correlation_id) = (call.api, call.version, call.correlation_id);
     Ok(Box::pin(async move {
         let response = H::answer(context, call, request).await;
@@ -138,7 +123,7 @@ fn start<H: Handler + 'static>(
 }
 
 fn decodes<R: Decodable>(body: Bytes, version: i16) -> bool {
-    decode::<R>(body, version).is_ok()
+    body::decode::<R>(body, version).is_ok()
 }
 
 const fn served<H: Handler + 'static>(key: i16, name: &'static str, min: i16, max: i16) -> Api {

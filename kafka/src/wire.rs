@@ -1,5 +1,6 @@
 //! Bytes and messages: frames, headers, primitives of hand-written answers, the error table.
 
+pub(crate) mod body;
 pub(crate) mod error_code;
 pub(crate) mod frame;
 pub(crate) mod header;

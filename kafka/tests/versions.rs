@@ -2,11 +2,24 @@
 
 mod world;
 
+use std::collections::BTreeSet;
+
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopic,
+};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Request, StrBytes};
+use queen_engine::batch::BatchBuilder;
+use uuid::Uuid;
 use world::{Client, World};
 
 fn group(name: &'static str) -> GroupId {
@@ -17,21 +30,55 @@ fn topic(name: &'static str) -> TopicName {
     TopicName(StrBytes::from_static_str(name))
 }
 
-async fn all<R: Request>(client: &mut Client, make: impl Fn(i16) -> R) {
+/// A client and what it was told.
+struct Talk {
+    client: Client,
+    keys: BTreeSet<i16>,
+    answers: Vec<String>,
+}
+
+/// Sends a request in every served version of its key.
+async fn all<R: Request<Response: std::fmt::Debug>>(talk: &mut Talk, make: impl Fn(i16) -> R) {
     let api = queen_kafka::served_apis()
         .into_iter()
         .find(|api| api.key == R::KEY)
         .unwrap();
+    talk.keys.insert(api.key);
     for version in api.min..=api.max {
-        client.call(version, &make(version)).await;
+        let answer = talk.client.call(version, &make(version)).await;
+        let said = format!("{} v{version}: {answer:?}", api.name);
+        talk.answers.push(said);
     }
 }
 
-#[tokio::test]
-async fn every_version_is_answered_in_its_own_format() {
+/// Hides what differs from one broker to the next: its port, and the UUIDs it made.
+fn comparable(answer: &str, port: u16) -> String {
+    let mut words = Vec::new();
+    for word in answer
+        .replace(&format!("port: {port}"), "port: ours")
+        .split(' ')
+    {
+        let hidden = word.char_indices().find_map(|(at, _)| {
+            let id = Uuid::try_parse(word.get(at..at + 36)?).ok()?;
+            (!id.is_nil()).then(|| word.replace(&word[at..at + 36], "made"))
+        });
+        words.push(hidden.unwrap_or_else(|| word.to_owned()));
+    }
+    words.join(" ")
+}
+
+/// The answers of a fresh broker to every served key in every served version, each request with
+/// so many bytes behind its body. Each answer is decoded to its last byte on the way.
+async fn conversation(behind: usize) -> Vec<String> {
     let world = World::start().await;
     let mut client = world.client().await;
-    let c = &mut client;
+    client.behind = behind;
+    let mut talk = Talk {
+        client,
+        keys: BTreeSet::new(),
+        answers: Vec::new(),
+    };
+    let c = &mut talk;
     let name = || Some(topic("orders"));
     all(c, |_| {
         ApiVersionsRequest::default()
@@ -163,8 +210,131 @@ async fn every_version_is_answered_in_its_own_format() {
     all(c, |_| DescribeProducersRequest::default()).await;
     all(c, |_| FetchRequest::default().with_max_wait_ms(0)).await;
     all(c, |_| ProduceRequest::default().with_acks(1)).await;
-    let keys = queen_kafka::served_apis().len();
-    assert_eq!(keys, 30, "a new key needs a line above");
+    with_records(c).await;
+    let served = queen_kafka::served_apis();
+    let keys: BTreeSet<i16> = served.iter().map(|api| api.key).collect();
+    assert_eq!(talk.keys, keys, "a new key needs a line above");
+    let answers = talk.answers.iter();
+    answers
+        .map(|answer| comparable(answer, world.port))
+        .collect()
+}
+
+/// The requests about records, on a topic that has some.
+async fn with_records(c: &mut Talk) {
+    let wanted = CreatableTopic::default()
+        .with_name(topic("full"))
+        .with_num_partitions(1)
+        .with_replication_factor(-1);
+    let request = CreateTopicsRequest::default().with_topics(vec![wanted]);
+    let id = c.client.call(7, &request).await.topics[0].topic_id;
+    all(c, |v| {
+        let mut records = BatchBuilder::new(1_700_000_000_000);
+        records.push(1_700_000_000_000, Some(b"key"), Some(b"value"), &[]);
+        let data = PartitionProduceData::default().with_records(Some(records.finish()));
+        let mut data = TopicProduceData::default().with_partition_data(vec![data]);
+        if v >= 13 {
+            data.topic_id = id;
+        } else {
+            data.name = topic("full");
+        }
+        ProduceRequest::default()
+            .with_acks(-1)
+            .with_topic_data(vec![data])
+    })
+    .await;
+    all(c, |v| {
+        let partition = FetchPartition::default().with_partition_max_bytes(1 << 20);
+        let mut wanted = FetchTopic::default().with_partitions(vec![partition]);
+        if v >= 13 {
+            wanted.topic_id = id;
+        } else {
+            wanted.topic = topic("full");
+        }
+        FetchRequest::default()
+            .with_max_bytes(1 << 20)
+            .with_topics(vec![wanted])
+    })
+    .await;
+    all(c, |_| {
+        let latest = ListOffsetsPartition::default().with_timestamp(-1);
+        let wanted = ListOffsetsTopic::default()
+            .with_name(topic("full"))
+            .with_partitions(vec![latest]);
+        ListOffsetsRequest::default().with_topics(vec![wanted])
+    })
+    .await;
+    all(c, |_| {
+        let commit = OffsetCommitRequestPartition::default().with_committed_offset(3);
+        let wanted = OffsetCommitRequestTopic::default()
+            .with_name(topic("full"))
+            .with_partitions(vec![commit]);
+        OffsetCommitRequest::default()
+            .with_group_id(group("reader"))
+            .with_generation_id_or_member_epoch(-1)
+            .with_topics(vec![wanted])
+    })
+    .await;
+    all(c, |v| {
+        let request = OffsetFetchRequest::default();
+        if v >= 8 {
+            let wanted = OffsetFetchRequestGroup::default()
+                .with_group_id(group("reader"))
+                .with_topics(None);
+            request.with_groups(vec![wanted])
+        } else {
+            let wanted = OffsetFetchRequestTopic::default()
+                .with_name(topic("full"))
+                .with_partition_indexes(vec![0]);
+            request
+                .with_group_id(group("reader"))
+                .with_topics(Some(vec![wanted]))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_version_is_answered_in_its_own_format() {
+    let answers = conversation(0).await;
+    let told = |what: &str| answers.iter().any(|answer| answer.contains(what));
+    assert!(told("base_offset: 10"), "the records were stored");
+    assert!(told("committed_offset: 3"), "the offset was committed");
+}
+
+/// Apache Kafka does not look behind a body, and librdkafka sends bytes there.
+#[tokio::test]
+async fn bytes_behind_a_request_change_no_answer() {
+    let (plain, one, three, hundred) = tokio::join!(
+        conversation(0),
+        conversation(1),
+        conversation(3),
+        conversation(100)
+    );
+    for (behind, answers) in [(1, one), (3, three), (100, hundred)] {
+        assert_eq!(answers.len(), plain.len());
+        for (answer, plain) in answers.iter().zip(&plain) {
+            assert_eq!(answer, plain, "{behind} bytes behind");
+        }
+    }
+}
+
+/// A varint that does not end is no body, whatever stands behind it: one such request, one
+/// connection less, and the next client is served.
+#[tokio::test]
+async fn a_varint_without_end_closes_the_connection() {
+    let world = World::start().await;
+    for behind in [0, 1, 3, 100] {
+        let mut client = world.client().await;
+        // Metadata v9 for an array of topics whose length goes on for a sixth byte.
+        let mut frame = vec![0, 3, 0, 9, 0, 0, 0, 1, 0xff, 0xff, 0];
+        frame.extend_from_slice(&[0x80, 0x80, 0x80, 0x80, 0x80, 0, 0, 0, 0, 0]);
+        frame.resize(frame.len() + behind, 0);
+        client.send_raw(&frame).await;
+        assert_eq!(client.receive_raw().await, None, "{behind} bytes behind");
+        let mut next = world.client().await;
+        next.call(9, &MetadataRequest::default()).await;
+    }
 }
 
 #[tokio::test]

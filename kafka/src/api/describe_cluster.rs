@@ -7,6 +7,7 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::{BrokerId, DescribeClusterRequest, DescribeClusterResponse};
 
+use crate::api::operations;
 use crate::context::{Context, told_leader};
 use crate::dispatch::{Call, Handler};
 use crate::names::text;
@@ -38,7 +39,9 @@ impl Handler for DescribeCluster {
                 .with_port(i32::from(broker.kafka_port))
                 .with_rack(broker.rack.as_deref().map(text))
         };
+        let asked = request.include_cluster_authorized_operations;
         DescribeClusterResponse::default()
+            .with_cluster_authorized_operations(operations::field(asked, operations::CLUSTER))
             .with_cluster_id(text(&node.cluster_id))
             .with_controller_id(BrokerId(told_leader(&node).unwrap_or(-1)))
             .with_brokers(node.brokers.iter().map(broker).collect())

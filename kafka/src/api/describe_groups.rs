@@ -10,12 +10,13 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use kafka_protocol::messages::{DescribeGroupsRequest, DescribeGroupsResponse, GroupId};
 
-use crate::api::coordinator_term;
+use crate::api::{coordinator_term, operations};
 use crate::context::Context;
 use crate::dispatch::{Call, Handler};
 use crate::group::MemberView;
 use crate::group::state::Phase;
 use crate::names::text;
+use crate::wire::error_code::NONE;
 
 pub(crate) struct DescribeGroups;
 
@@ -28,10 +29,13 @@ impl Handler for DescribeGroups {
         call: Call,
         request: DescribeGroupsRequest,
     ) -> DescribeGroupsResponse {
-        let rows = request
-            .groups
-            .iter()
-            .map(|group| describe(&context, call.version, group));
+        let asked = request.include_authorized_operations;
+        let rows = request.groups.iter().map(|group| {
+            let mut row = describe(&context, call.version, group);
+            let is_told = asked && row.error_code == NONE;
+            row.authorized_operations = operations::field(is_told, operations::GROUP);
+            row
+        });
         DescribeGroupsResponse::default().with_groups(rows.collect())
     }
 }

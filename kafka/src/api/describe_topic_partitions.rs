@@ -14,6 +14,7 @@ use queen_engine::port::NodeView;
 use queen_engine::topic::Topic;
 use uuid::Uuid;
 
+use crate::api::operations;
 use crate::context::{Context, broker_ids, leader_epoch, told_leader};
 use crate::dispatch::{Call, Handler};
 use crate::limits;
@@ -71,7 +72,8 @@ impl Handler for DescribeTopicPartitions {
                     response.topics.push(
                         DescribeTopicPartitionsResponseTopic::default()
                             .with_error_code(error.code())
-                            .with_name(Some(topic_name(&name))),
+                            .with_name(Some(topic_name(&name)))
+                            .with_topic_authorized_operations(operations::TOPIC),
                     );
                     continue;
                 };
@@ -122,5 +124,6 @@ fn describe(
     DescribeTopicPartitionsResponseTopic::default()
         .with_name(Some(topic_name(&topic.name)))
         .with_topic_id(Uuid::from_u128(topic.uuid))
+        .with_topic_authorized_operations(operations::TOPIC)
         .with_partitions(partitions.map(row).collect())
 }

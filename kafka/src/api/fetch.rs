@@ -29,10 +29,11 @@ use tracing::error;
 use uuid::Uuid;
 
 use crate::context::{Context, leader_epoch, wire_offset};
-use crate::dispatch::{self, Call, MalformedBody, Pending, Reply};
+use crate::dispatch::{Call, Pending, Reply};
 use crate::fetch_encode::{self, Endpoint, FetchAnswer, PartitionAnswer, Records, TopicAnswer};
 use crate::fetch_session::{Plan, Told, TopicKey, Wanted};
 use crate::limits;
+use crate::wire::body::{self, MalformedBody};
 use crate::wire::error_code::NONE;
 
 pub(crate) fn header_version(version: i16) -> i16 {
@@ -44,7 +45,7 @@ pub(crate) fn start(
     call: Call,
     body: Bytes,
 ) -> Result<Pending, MalformedBody> {
-    let request: FetchRequest = dispatch::decode(body, call.version)?;
+    let request: FetchRequest = body::decode(body, call.version)?;
     // Session epochs count requests, so they are taken in arrival order.
     let plan = context.sessions.begin(&request, call.version);
     context

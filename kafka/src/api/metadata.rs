@@ -26,6 +26,7 @@ use queen_engine::topic::Topic;
 use tracing::info;
 use uuid::Uuid;
 
+use crate::api::operations;
 use crate::context::{Context, broker_ids, leader_epoch, told_leader};
 use crate::dispatch::{Call, Handler};
 use crate::names::{is_legal_topic, text, topic_name};
@@ -53,14 +54,20 @@ impl Handler for Metadata {
             created = create_missing(&context, wanted).await;
         }
         let node = context.node();
-        let topics = match &wanted {
+        let mut topics: Vec<MetadataResponseTopic> = match &wanted {
             None => all_topics(&context, &node),
             Some(wanted) => wanted
                 .iter()
                 .map(|w| one_topic(&context, &node, w, &created))
                 .collect(),
         };
+        let asked = request.include_topic_authorized_operations;
+        for topic in &mut topics {
+            topic.topic_authorized_operations = operations::field(asked, operations::TOPIC);
+        }
+        let asked = request.include_cluster_authorized_operations;
         MetadataResponse::default()
+            .with_cluster_authorized_operations(operations::field(asked, operations::CLUSTER))
             .with_brokers(brokers(&node))
             .with_cluster_id(Some(text(&node.cluster_id)))
             .with_controller_id(BrokerId(told_leader(&node).unwrap_or(-1)))

@@ -18,8 +18,9 @@ use queen_engine::outcome::Outcome;
 
 use crate::api::coordinator_term;
 use crate::context::Context;
-use crate::dispatch::{self, Call, Handler};
+use crate::dispatch::{Call, Handler};
 use crate::group::state::Phase;
+use crate::wire::body;
 use crate::wire::error_code::{self, NONE, Surface};
 
 pub(crate) struct OffsetDelete;
@@ -119,7 +120,7 @@ fn subscription(metadata: &Bytes) -> Vec<String> {
         return Vec::new();
     };
     let version = version.clamp(0, 3);
-    match dispatch::decode::<ConsumerProtocolSubscription>(metadata, version) {
+    match body::decode::<ConsumerProtocolSubscription>(metadata, version) {
         Ok(subscription) => subscription
             .topics
             .iter()

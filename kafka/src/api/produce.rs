@@ -30,8 +30,9 @@ use queen_engine::port::{BoxFuture, Failure, ProduceBatch};
 use queen_engine::topic::Topic;
 
 use crate::context::{Context, leader_epoch, wire_offset};
-use crate::dispatch::{self, Call, MalformedBody, Pending, Reply};
+use crate::dispatch::{self, Call, Pending, Reply};
 use crate::names::text;
+use crate::wire::body::{self, MalformedBody};
 use crate::wire::error_code::{self, Surface};
 
 pub(crate) fn header_version(version: i16) -> i16 {
@@ -44,7 +45,7 @@ pub(crate) fn start(
     call: Call,
     body: Bytes,
 ) -> Result<Pending, MalformedBody> {
-    let request: ProduceRequest = dispatch::decode(body, call.version)?;
+    let request: ProduceRequest = body::decode(body, call.version)?;
     let acks = request.acks;
     let mut batches = Vec::new();
     let topics = prepare(&context, &call, request, &mut batches);

@@ -265,7 +265,11 @@ impl World {
     pub async fn client(&self) -> Client {
         let socket = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
         socket.set_nodelay(true).unwrap();
-        Client { socket, next: 0 }
+        Client {
+            socket,
+            next: 0,
+            behind: 0,
+        }
     }
 }
 
@@ -273,6 +277,8 @@ impl World {
 pub struct Client {
     pub socket: TcpStream,
     next: i32,
+    /// Bytes that stand behind the body of every request.
+    pub behind: usize,
 }
 
 impl Client {
@@ -289,6 +295,7 @@ impl Client {
             .encode(&mut frame, <R as HeaderVersion>::header_version(version))
             .unwrap();
         request.encode(&mut frame, version).unwrap();
+        frame.resize(frame.len() + self.behind, 1);
         self.send_raw(&frame).await;
         self.next
     }
