@@ -67,7 +67,16 @@ async fn run(config: Config) -> Result<(), String> {
         cluster: config.cluster.clone(),
         ..NodeConfig::new(config.node_id, config.data_dir.clone())
     };
-    let started = tokio::task::spawn_blocking(move || Node::start(node_config)).await;
+    let mut stop = std::pin::pin!(stop);
+    let started = tokio::task::spawn_blocking(move || Node::start(node_config));
+    let started = tokio::select! {
+        started = started => started,
+        // A start may wait for a leader's files; ending in its midst is as safe as a kill.
+        signal = &mut stop => {
+            info!(signal, "stopping while starting");
+            return Ok(());
+        }
+    };
     let node = started
         .map_err(|e| format!("start-up failed: {e}"))?
         .map_err(|e| e.to_string())?;
@@ -94,7 +103,6 @@ async fn run(config: Config) -> Result<(), String> {
             until_stopped(stopped.clone()),
         ))
     };
-    let mut stop = std::pin::pin!(stop);
     let is_ready = async {
         node.ready()
             .await

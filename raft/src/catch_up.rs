@@ -2,10 +2,12 @@
 //! image with every segment and sidecar, as they lie on the leader's disk. The node that lacks
 //! fetches them (`fetch.rs`) from one that has them (`source.rs`) into a directory beside its log,
 //! goes on there after a failure, and starts again with them once all are whole (`install.rs`).
-//! Its own log stays in use until then.
+//! Its own log stays in use until then. A node whose own log is damaged does the same before it
+//! takes part in anything (`repair.rs`).
 
 pub mod fetch;
 pub mod install;
+pub mod repair;
 pub mod source;
 
 use std::path::{Path, PathBuf};

@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use queen_log::LogError;
+
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -23,6 +25,9 @@ pub enum StartError {
     },
     #[error("the log cannot be opened: {0}")]
     Log(String),
+    /// Bytes of the log that had been durable do not verify any more.
+    #[error("the log cannot be opened: {0}")]
+    LogDamaged(String),
     #[error("the state cannot be rebuilt: {0}")]
     State(String),
     #[error("consensus does not start: {0}")]
@@ -36,6 +41,24 @@ pub enum StartError {
     },
     #[error("a thread cannot be started: {0}")]
     Thread(std::io::Error),
+}
+
+impl StartError {
+    /// Whether the files of a peer mend it. A damaged vote is no such thing: it is this node's own.
+    pub(crate) fn is_repairable(&self) -> bool {
+        matches!(self, StartError::LogDamaged(_) | StartError::State(_))
+    }
+}
+
+impl From<LogError> for StartError {
+    fn from(error: LogError) -> StartError {
+        match &error {
+            LogError::Damaged { file, .. } if !file.ends_with("vote") => {
+                StartError::LogDamaged(error.to_string())
+            }
+            _ => StartError::Log(error.to_string()),
+        }
+    }
 }
 
 /// How a node stops at once when its disk or its state can no longer be trusted. The default ends

@@ -218,6 +218,14 @@ struct Peering {
     images: Arc<ImageFigures>,
 }
 
+/// A log and the state it stands for.
+struct Opened {
+    installed: Option<catch_up::install::Installed>,
+    log: Log,
+    recovered: Recovered,
+    booted: boot::Booted,
+}
+
 impl Node {
     /// Starts a node on its data directory. Blocks until the log and the state are recovered and
     /// consensus runs; [`Node::ready`] tells when it serves.
@@ -228,7 +236,7 @@ impl Node {
     /// As [`Node::start`], with a log that `open` opens: on another disk, say.
     pub fn start_on(
         config: NodeConfig,
-        open: impl FnOnce(LogConfig) -> Result<(Log, Recovered), LogError>,
+        open: impl Fn(LogConfig) -> Result<(Log, Recovered), LogError>,
     ) -> Result<Arc<Node>, StartError> {
         let dir = config.data_dir.clone();
         std::fs::create_dir_all(&dir).map_err(|source| StartError::File {
@@ -249,11 +257,6 @@ impl Node {
             None => None,
             Some(address) => Some(listen(address)?),
         };
-        let installed = catch_up::install::run(&dir).map_err(|source| StartError::File {
-            what: "cannot put fetched files in place in",
-            path: dir.clone(),
-            source,
-        })?;
         let log_config = LogConfig {
             fsync: config.fsync,
             segment_bytes: config.segment_bytes,
@@ -261,12 +264,36 @@ impl Node {
             in_flight_bytes_max: 4 * limits::ENTRY_BYTES_MAX as u64,
             ..LogConfig::new(dir.join("log"), identity.group)
         };
-        let (log, recovered) =
-            open(log_config).map_err(|error| StartError::Log(error.to_string()))?;
+        let open = || -> Result<Opened, StartError> {
+            let installed = catch_up::install::run(&dir).map_err(|source| StartError::File {
+                what: "cannot put fetched files in place in",
+                path: dir.clone(),
+                source,
+            })?;
+            let (log, recovered) = open(log_config.clone()).map_err(StartError::from)?;
+            Ok(Opened {
+                booted: boot::load(&log)?,
+                installed,
+                log,
+                recovered,
+            })
+        };
+        let opened = match (open(), &links) {
+            (Err(damage), Some(links)) if damage.is_repairable() && identity.cluster != 0 => {
+                catch_up::repair::run(&dir, links, &damage.to_string())?;
+                open()
+            }
+            (opened, _) => opened,
+        };
+        let Opened {
+            installed,
+            log,
+            recovered,
+            booted,
+        } = opened?;
         let fatal = config.fatal.clone();
         log.on_fatal(Box::new(move |error| fatal.stop(&error.to_string())));
         let log = Arc::new(log);
-        let booted = boot::load(&log)?;
         let state: SharedState = Arc::new(RwLock::new(booted.state));
         let checkpoints = Checkpoints::start(
             log.clone(),

@@ -272,7 +272,7 @@ impl Peers for Desk {
             kind::FORM => at_once(self.join(body)),
             kind::SUBMIT => Box::pin(self.inner.clone().submitted(body)),
             kind::INSTALL => at_once(self.install(from, body)),
-            kind::MANIFEST => Box::pin(self.source.clone().manifest()),
+            kind::MANIFEST => Box::pin(self.source.clone().manifest(body)),
             kind::PIECE => Box::pin(self.source.clone().piece(body)),
             _ => self.served.answer(kind, body).unwrap_or_else(|| {
                 let text = format!("a question of kind {kind} is not known here");

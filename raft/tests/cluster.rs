@@ -409,3 +409,123 @@ async fn a_new_node_is_taken_in_when_the_log_has_been_reclaimed() {
     assert_eq!(voters, [1, 2, 3, 4]);
     trio.agree().await;
 }
+
+/// The files of a node's log, largest first.
+fn log_files(trio: &Trio, id: i32, dir: &str, suffix: &str) -> Vec<std::path::PathBuf> {
+    let listed = std::fs::read_dir(trio.dir(id).join("log").join(dir)).unwrap();
+    let mut files: Vec<_> = listed.map(|file| file.unwrap().path()).collect();
+    files.retain(|file| file.to_string_lossy().ends_with(suffix));
+    files.sort();
+    files
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_log_is_mended_from_the_leader() {
+    let mut trio = Trio::formed().await;
+    for n in 0..30 {
+        let payload = format!("\"{}\"", "y".repeat(90_000));
+        trio.push(item_with_id("big", "lane", &payload, &format!("b{n}")))
+            .await;
+        trio.push(numbered(n)).await;
+    }
+    for damage in ["flip", "cut", "lose", "image"] {
+        let hurt = trio.follower();
+        trio.settled().await;
+        // An image is written by an orderly stop.
+        trio.stop(hurt).await;
+        let segments = log_files(&trio, hurt, "segments", ".seg");
+        let segment = &segments[0];
+        match damage {
+            "flip" => {
+                let mut bytes = std::fs::read(segment).unwrap();
+                let middle = bytes.len() / 2;
+                bytes[middle..middle + 64]
+                    .iter_mut()
+                    .for_each(|byte| *byte ^= 0xff);
+                std::fs::write(segment, bytes).unwrap();
+            }
+            "cut" => {
+                let file = std::fs::OpenOptions::new()
+                    .write(true)
+                    .open(segment)
+                    .unwrap();
+                file.set_len(5000).unwrap();
+            }
+            "lose" => std::fs::remove_file(&segments[1]).unwrap(),
+            // The log ends before its own state image.
+            _ => {
+                let newest = segments.last().unwrap();
+                let file = std::fs::OpenOptions::new()
+                    .write(true)
+                    .open(newest)
+                    .unwrap();
+                let len = file.metadata().unwrap().len();
+                file.set_len(4096.min(len)).unwrap();
+                file.set_len(len).unwrap();
+            }
+        }
+        trio.start(hurt).await;
+        trio.ready(hurt).await;
+        let mended = trio.agree().await;
+        assert!(mended.contains("big"), "{damage}");
+        let leader = trio.led().await;
+        let to = ClusterChange::Transfer { to: Some(hurt) };
+        trio.nodes[&leader].change_cluster(to).await.unwrap();
+        until("it leads", || trio.leader() == Some(hurt)).await;
+        assert_eq!(read_all(&trio.nodes[&hurt]), 30, "{damage}");
+    }
+}
+
+/// Records of the queue that can be read.
+fn read_all(node: &Node) -> usize {
+    let lanes = queen_engine::port::query(node, |view| {
+        let topic = view.engine.topics.named("q").unwrap();
+        let next = |lane: &queen_engine::ids::LaneId| view.engine.lanes.get(*lane).unwrap().next;
+        topic
+            .lanes
+            .iter()
+            .map(|lane| (*lane, next(lane)))
+            .collect::<Vec<_>>()
+    });
+    let read = |(lane, next)| {
+        queen_engine::message::read_lane(node, lane, 0, next)
+            .unwrap()
+            .len()
+    };
+    lanes.into_iter().map(read).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_node_waits_for_a_leader_and_helps_nobody_to_become_one() {
+    let mut trio = Trio::formed().await;
+    for n in 0..30 {
+        let payload = format!("\"{}\"", "y".repeat(90_000));
+        trio.push(item_with_id("big", "lane", &payload, &format!("b{n}")))
+            .await;
+    }
+    let leader = trio.led().await;
+    let hurt = trio.follower();
+    trio.settled().await;
+    trio.stop(hurt).await;
+    let other = trio.follower();
+    trio.kill(leader).await;
+    let segment = &log_files(&trio, hurt, "segments", ".seg")[0];
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(segment)
+        .unwrap()
+        .set_len(5000)
+        .unwrap();
+    let config = trio.config(hurt);
+    let starting = tokio::task::spawn_blocking(|| Node::start(config));
+    // With the damaged one there would be a majority of votes, but not of what was acknowledged.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!starting.is_finished());
+    assert!(trio.leader().is_none());
+    assert!(!trio.nodes[&other].node().ready);
+    trio.start(leader).await;
+    let node = starting.await.unwrap().unwrap();
+    trio.nodes.insert(hurt, node);
+    trio.ready(hurt).await;
+    trio.agree().await;
+}

@@ -28,7 +28,7 @@ fn small(dir: &Path) -> NodeConfig {
 
 async fn try_start(config: NodeConfig, disk: &EvilStorage) -> Result<Arc<Node>, StartError> {
     let disk = Arc::new(disk.clone());
-    let start = move || Node::start_on(config, |config| Log::open_with(config, disk));
+    let start = move || Node::start_on(config, |config| Log::open_with(config, disk.clone()));
     tokio::task::spawn_blocking(start).await.unwrap()
 }
 

@@ -57,45 +57,80 @@ impl Fetcher {
         Ok(())
     }
 
-    async fn ask(&self, from: i32, kind: u8, body: Vec<Bytes>) -> io::Result<Bytes> {
-        let link = self.links.get(from, Purpose::Files);
-        link.ask(kind, body, PATIENCE).await
-    }
-
     async fn fetch(&self, from: i32) -> io::Result<()> {
-        let bytes = self.ask(from, kind::MANIFEST, Vec::new()).await?;
-        let manifest = Manifest::decode(&bytes)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a list of files"))?;
+        let download = Download {
+            links: &self.links,
+            from,
+            fetched: &self.fetched,
+        };
+        let manifest = download.manifest(Wanted::Files).await?;
         let role = self.replicator.role();
         let ours = self.replicator.last().map(|at| (at.term, at.index));
         if role.term < manifest.last.0 || role.is_leader || ours > Some(manifest.last) {
             return Err(io::Error::other("its log is not what this node lacks"));
         }
         let incoming = self.data_dir.join(INCOMING);
-        tidy(&incoming, &manifest)?;
-        for file in &manifest.files {
-            self.fetch_file(from, &incoming, file).await?;
-        }
+        download.files(&incoming, &manifest).await?;
         // Another leader may have gone on meanwhile, and this node with it.
         let role = self.replicator.role();
         let ours = self.replicator.last().map(|at| (at.term, at.index));
         if role.is_leader || ours > Some(manifest.last) {
             return Err(io::Error::other("this node has caught up by itself"));
         }
-        let total: u64 = manifest.files.iter().map(|file| file.bytes).sum();
-        tracing::info!(from, bytes = total, "all files fetched");
         let ready = tokio::task::spawn_blocking(move || install::set_ready(&incoming, &manifest));
         ready.await.map_err(io::Error::other)?
     }
+}
 
-    async fn fetch_file(&self, from: i32, incoming: &Path, file: &FileEntry) -> io::Result<()> {
+/// What the files are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// To have what a peer has.
+    Files = 0,
+    /// To have everything that may count on this node: only a leader that is sure to lead has it.
+    Repair = 1,
+}
+
+/// Files on their way from one peer.
+pub(super) struct Download<'a> {
+    pub links: &'a Links,
+    pub from: i32,
+    pub fetched: &'a AtomicU64,
+}
+
+impl Download<'_> {
+    async fn ask(&self, kind: u8, body: Vec<Bytes>) -> io::Result<Bytes> {
+        let link = self.links.get(self.from, Purpose::Files);
+        link.ask(kind, body, PATIENCE).await
+    }
+
+    /// What there is.
+    pub async fn manifest(&self, wanted: Wanted) -> io::Result<Manifest> {
+        let body = vec![Bytes::copy_from_slice(&[wanted as u8])];
+        let bytes = self.ask(kind::MANIFEST, body).await?;
+        Manifest::decode(&bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a list of files"))
+    }
+
+    /// Fetches all of it; goes on with what an earlier try has fetched.
+    pub async fn files(&self, incoming: &Path, manifest: &Manifest) -> io::Result<()> {
+        tidy(incoming, manifest)?;
+        for file in &manifest.files {
+            self.file(incoming, file).await?;
+        }
+        let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
+        tracing::info!(from = self.from, bytes, "all files fetched");
+        Ok(())
+    }
+
+    async fn file(&self, incoming: &Path, file: &FileEntry) -> io::Result<()> {
         let path = staged(incoming, file);
         let mut to = OpenOptions::new().create(true).append(true).open(&path)?;
         let mut at = to.metadata()?.len();
         while at < file.bytes {
             let len = u64::from(PIECE_BYTES).min(file.bytes - at);
             let body = question(&file.name, at, u32::try_from(len).unwrap_or(PIECE_BYTES));
-            let mut piece = self.ask(from, kind::PIECE, vec![body]).await?;
+            let mut piece = self.ask(kind::PIECE, vec![body]).await?;
             let crc = piece.try_get_u32_le().map_err(io::Error::other)?;
             if piece.len() as u64 != len || crc32fast::hash(&piece) != crc {
                 return Err(io::Error::new(

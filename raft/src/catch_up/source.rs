@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use queen_log::Log;
 
+use super::fetch::Wanted;
 use super::{FileEntry, Manifest, PIECE_BYTES, TAG_BYTES, split};
 use crate::checkpoint::ImageFigures;
 use crate::consensus::Served;
@@ -32,14 +33,23 @@ async fn elsewhere<T: Send + 'static>(
 }
 
 impl Source {
-    /// Answers with the names of all files as of now.
-    pub async fn manifest(self: Arc<Self>) -> io::Result<Vec<Bytes>> {
+    /// Answers with the names of all files as of now. For a repair only when this node surely leads:
+    /// then its log holds everything that was committed up to now.
+    pub async fn manifest(self: Arc<Self>, mut body: Bytes) -> io::Result<Vec<Bytes>> {
+        let wanted = body.try_get_u8().map_err(io::Error::other)?;
+        if wanted == Wanted::Repair as u8 {
+            self.served.surely_leads().await?;
+        }
         elsewhere(move || Ok(vec![self.list()?.encode().into()])).await
     }
 
     fn list(&self) -> io::Result<Manifest> {
         let missing = || io::Error::other("there is no state image to begin with");
-        let image = self.images.place().ok_or_else(missing)?;
+        let image = self.images.place();
+        // A log that is there from its first entry needs none.
+        if image.is_none() && self.log.first_index() > 1 {
+            return Err(missing());
+        }
         // Before the segments: nothing between may be missed.
         let purged = self.served.purged();
         let last = self.log.last().ok_or_else(missing)?;
@@ -60,7 +70,9 @@ impl Source {
                 }
             }
         }
-        files.push(self.entry(format!("images/{:020}.img", image.at.index), None)?);
+        if let Some(image) = image {
+            files.push(self.entry(format!("images/{:020}.img", image.at.index), None)?);
+        }
         Ok(Manifest {
             last,
             purged: purged.map(|at| (at.term, at.index)),

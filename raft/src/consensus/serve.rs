@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use openraft::ReadPolicy;
 use openraft::async_runtime::WatchReceiver;
 use openraft::raft::TransferLeaderResponse;
 use parking_lot::Mutex;
@@ -50,6 +51,14 @@ impl Served {
             term: purged.leader_id.term,
             index: purged.index,
         })
+    }
+
+    /// Makes sure with a majority that this node leads now.
+    pub async fn surely_leads(&self) -> io::Result<()> {
+        match self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(io::Error::other(format!("not the leader: {error}"))),
+        }
     }
 
     /// Reads which entry a leader wants this node to hold.
