@@ -143,8 +143,12 @@ impl Writer {
         if self.version >= 5 {
             self.out.put_i64(partition.log_start);
         }
-        // No aborted transactions.
-        self.put().null_array();
+        // No aborted transactions: null beside records, empty beside an error, as in Kafka.
+        if partition.error == 0 {
+            self.put().null_array();
+        } else {
+            self.put().array(0);
+        }
         if self.version >= 11 {
             // No preferred read replica.
             self.out.put_i32(-1);
@@ -271,7 +275,7 @@ mod tests {
                 .with_high_watermark(p.high_watermark)
                 .with_last_stable_offset(p.last_stable_offset)
                 .with_log_start_offset(p.log_start)
-                .with_aborted_transactions(None)
+                .with_aborted_transactions((p.error != 0).then(Vec::new))
                 .with_preferred_read_replica(BrokerId(-1))
                 .with_records(Some(p.records.concat()));
             if let Some((id, epoch)) = p.leader

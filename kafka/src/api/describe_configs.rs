@@ -36,7 +36,7 @@ impl Handler for DescribeConfigs {
                 .with_resource_type(resource.resource_type)
                 .with_resource_name(resource.resource_name.clone());
             match describe(&context, resource, call.version, request.include_synonyms) {
-                Ok(configs) => row.with_configs(configs).with_error_message(None),
+                Ok(configs) => row.with_configs(configs),
                 Err(problem) => row
                     .with_error_code(problem.error.code())
                     .with_error_message(Some(text(&problem.message))),
@@ -107,7 +107,8 @@ fn of_topic(row: &ConfigRow, version: i16, synonyms: bool) -> DescribeConfigsRes
         .with_name(text(row.name))
         .with_value(Some(text(&row.value)))
         .with_config_source(row.source())
-        .with_synonyms(listed);
+        .with_synonyms(listed)
+        .with_documentation(None);
     typed(result, row.kind, version)
 }
 
@@ -174,6 +175,7 @@ fn of_broker(context: &Context, version: i16) -> Vec<DescribeConfigsResourceResu
             .with_name(text(name))
             .with_value(Some(text(&value)))
             .with_read_only(true)
+            .with_documentation(None)
             .with_config_source(SOURCE_STATIC_BROKER);
         typed(result, kind, version)
     };

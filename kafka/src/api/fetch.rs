@@ -274,12 +274,11 @@ fn look_at(
         Ok(offset) if (partition.log_start..=partition.next_offset).contains(&offset) => offset,
         _ => {
             // A new leader that has not applied everything yet must not send clients back.
-            found.error = Some(if node.ready {
+            return Err(if node.ready {
                 ResponseError::OffsetOutOfRange
             } else {
                 ResponseError::OffsetNotAvailable
             });
-            return Ok(found);
         }
     };
     if offset == partition.next_offset {
