@@ -133,7 +133,7 @@ class Side:
 
     def run(self, case, version, number):
         """All steps of a case; what was seen of each."""
-        self.number, self.kept = number, {}
+        self.number, self.kept, self.producers = number, {}, {}
         seen = []
         for at, step in enumerate(case.steps):
             name, _, fixed = step.api.partition("@")
@@ -268,7 +268,10 @@ def _by_identity(rows):
     for row in rows:
         if any(str(row.get(k, "")).startswith("__") for k in ("Name", "TopicName", "Topic")):
             continue  # Kafka's own topics
-        key = label = ",".join(str(row[k]) for k in IDENTITY if k in row and row[k] not in (None, "nil") and not isinstance(row[k], dict))
+        parts = [k for k in IDENTITY if k in row and row[k] not in (None, "nil") and not isinstance(row[k], dict)]
+        # An id is new in one answer and none in the other; the name is the same in both.
+        parts = [k for k in parts if k != "TopicId" or len(parts) == 1]
+        key = label = ",".join(str(row[k]) for k in parts)
         count = 1
         while label in out:
             count += 1
