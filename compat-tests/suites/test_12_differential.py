@@ -36,6 +36,10 @@ def warm(side):
         return not {14, 15, 16} & set(codes)
     eventually(loaded, 60, "group coordinators have loaded", every=0.1)
 
+    def numbered():
+        return side.call("InitProducerId", 4, {"TransactionalId": None, "TransactionTimeoutMs": 1000, "ProducerId": -1, "ProducerEpoch": -1})["ErrorCode"] == 0
+    eventually(numbered, 60, "producer ids are given out", every=0.1)
+
 
 def play(side, runs):
     """All runs on one broker, and how the things were made that stand before them."""

@@ -74,7 +74,7 @@ class Case:
 
     title: str
     steps: list
-    versions: range = range(0, 1 << 15)
+    versions: object = range(0, 1 << 15)  # a range, or any collection
 
     @property
     def subject(self):

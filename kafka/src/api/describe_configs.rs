@@ -17,7 +17,7 @@ use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 use crate::api::{BROKER, GROUP, Problem, TOPIC};
 use crate::context::Context;
 use crate::dispatch::{Call, Handler};
-use crate::names::text;
+use crate::names::{check_topic, text};
 use crate::topic_config::{self, ConfigRow, Kind, SOURCE_DEFAULT, SOURCE_STATIC_BROKER};
 
 pub(crate) struct DescribeConfigs;
@@ -64,7 +64,12 @@ fn describe(
                     .named(&resource.resource_name)
                     .map(topic_config::rows)
             });
-            let rows = rows.ok_or(ResponseError::UnknownTopicOrPartition)?;
+            let Some(rows) = rows else {
+                check_topic(&resource.resource_name).map_err(|message| {
+                    Problem::new(ResponseError::InvalidTopicException, &message)
+                })?;
+                return Err(ResponseError::UnknownTopicOrPartition.into());
+            };
             let rows = rows.into_iter().filter(|row| wanted(row.name));
             Ok(rows.map(|row| of_topic(&row, version, synonyms)).collect())
         }

@@ -35,6 +35,9 @@ use crate::fetch_session::{Plan, Told, TopicKey, Wanted};
 use crate::limits;
 use crate::wire::error_code::NONE;
 
+/// `isolation_level` of a client that wants no records of open or aborted transactions.
+const READ_COMMITTED: i8 = 1;
+
 pub(crate) fn header_version(version: i16) -> i16 {
     FetchRequest::header_version(version)
 }
@@ -112,7 +115,8 @@ async fn answer(
     let mut rows = Vec::with_capacity(found.len());
     let mut told = Vec::with_capacity(found.len());
     for (wanted, found) in plan.wanted.iter().zip(found) {
-        let row = render(context, &node, wanted, found);
+        let mut row = render(context, &node, wanted, found);
+        row.aborted_known |= request.isolation_level == READ_COMMITTED && row.error == NONE;
         failed |= row.error != NONE;
         told.push(Told {
             high_watermark: row.high_watermark,
@@ -310,6 +314,10 @@ fn render(context: &Context, node: &NodeView, wanted: &Wanted, found: Found) -> 
         log_start: found.log_start,
         leader: None,
         records: Records::default(),
+        aborted_known: matches!(
+            found.error,
+            Some(ResponseError::UnknownTopicOrPartition | ResponseError::UnknownTopicId)
+        ),
     };
     if matches!(
         found.error,

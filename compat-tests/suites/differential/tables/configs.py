@@ -107,7 +107,7 @@ CASES = [
     change("change configs: illegal topic name", resource(op(SET, "retention.ms", "1"), name="not legal"), before=[]),
     change("change configs: unknown type", resource(op(SET, "retention.ms", "1"), kind=77), before=[]),
     *(
-        change(f"change configs: {name} = {text}", resource(op(SET, name, text)))
+        change(f"change configs: {name} = {text}", resource(op(SET, name, text), name=FIXED), before=[], ValidateOnly=True)
         for name, text in (
             ("cleanup.policy", ""), ("cleanup.policy", "compact,delete"), ("cleanup.policy", "delete,delete"), ("cleanup.policy", "Delete"),
             ("compression.type", "zip"), ("compression.type", "GZIP"), ("max.message.bytes", "-1"), ("max.message.bytes", "0"),

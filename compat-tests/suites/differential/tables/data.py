@@ -66,7 +66,8 @@ def sequences(title, *batches):
     """Batches of one idempotent producer, one request each, the last one in every version."""
     before = [create("seq-{n}"), init()]
     steps = [Step("Produce", produce("seq-{n}", b)) for b in batches]
-    return Case(f"sequence: {title}", [*before, *steps])
+    # A topic each: the oldest version, the newest, and one of each shape between.
+    return Case(f"sequence: {title}", [*before, *steps], (3, 5, 8, 13))
 
 
 def get(title, offset, topic=FIXED, **more):
@@ -115,7 +116,8 @@ SETUP = [
 
 CASES = [
     put("produce: one batch", batch(b"one", b"two"), topic="put-{n}", before=[create("put-{n}")]),
-    *(put(f"produce: codec {codec}", batch(b"one", b"two", codec=codec), topic="put-{n}", before=[create("put-{n}")]) for codec in range(1, 5)),
+    *(put(f"produce: codec {codec}", batch(b"one", b"two", codec=codec), topic="put-{n}", before=[create("put-{n}")], versions=(3, 6, 7, 13))
+      for codec in range(1, 5)),
     put("produce: acks 1", batch(), topic="put-{n}", before=[create("put-{n}")], acks=1),
     put("produce: acks 2", batch(), acks=2),
     put("produce: acks -2", batch(), acks=-2),

@@ -43,6 +43,8 @@ def _value(f, world):
         # Where the schemas say what a name is of; the names of configs, protocols and members stay of their own.
         names = {"topicName": world["topic"], "groupId": world.get("group", GROUP)}
         return names.get(_entity(f)) or {"MemberId": "nobody", "ResourceName": world["topic"], "Key": GROUP, "CoordinatorKeys": GROUP}.get(f.name)
+    if f.name == "AllowAutoTopicCreation":
+        return False
     if f.kind in ("bytes", "records"):
         return b""
     return NUMBERS.get(f.name)
