@@ -123,7 +123,7 @@ class Side:
             kept = self.kept.get(value.name, -1)
             return kept + value.add if value.add else kept
         if isinstance(value, Epoch):
-            return self.epochs[self.resolve(value.topic)][value.at] + value.add
+            return self.epochs[self.resolve(value.topic)][-1] + value.add
         if isinstance(value, TopicId):
             name = self.resolve(value.topic)
             return next(id for id, known in reversed(self.ids.items()) if known == name)
@@ -139,7 +139,7 @@ class Side:
             name, _, fixed = step.api.partition("@")
             api = self.apis[name]
             is_subject = at == len(case.steps) - 1 or step.sweep
-            v = int(fixed) if fixed else version if is_subject else self.newest[api.key]
+            v = int(fixed) if fixed else version if is_subject and version is not None else self.newest[api.key]
             body = self.resolve(step.body)
             answer = self.exchange(api, v, api.request.encode(v, body), step.limit)
             if isinstance(answer, dict):
@@ -235,6 +235,8 @@ class Side:
             return f"producer {self.producers.setdefault(value, len(self.producers))}"
         if name in ("SessionId",) and value > 0:
             return "a session"
+        if name == "LogDir":
+            return "a directory"
         if name == "ClusterId":
             return "an id"
         if isinstance(value, int) and ("Time" in name) and value >= self.started_ms - 60_000:
@@ -244,6 +246,21 @@ class Side:
         if isinstance(value, bytes):
             return value.hex()
         return value
+
+
+def codes(answer):
+    """All error codes in an answer; {None} when there is no answer."""
+    if not isinstance(answer, (dict, list)):
+        return {None}
+    out, inner = set(), [answer]
+    while inner:
+        value = inner.pop()
+        if isinstance(value, dict):
+            out |= {value["ErrorCode"]} if "ErrorCode" in value else set()
+            inner.extend(value.values())
+        elif isinstance(value, list):
+            inner.extend(value)
+    return out
 
 
 def _at(answer, path):

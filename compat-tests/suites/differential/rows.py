@@ -14,11 +14,10 @@ class TopicId:
 
 @dataclass(frozen=True)
 class Epoch:
-    """The leader epoch of a topic's partitions, plus `add`; `at` counts the epochs it has had, the last one by default."""
+    """The leader epoch of a topic's partitions, plus `add`. (Stale ones need a restart of both brokers, which this does not do.)"""
 
     topic: str
     add: int = 0
-    at: int = -1
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,7 @@ fn find(
     name: &str,
     wanted: &ListOffsetsPartition,
 ) -> Result<Found, ResponseError> {
-    if wanted.timestamp < 0
-        && !special_since(wanted.timestamp).is_some_and(|since| version >= since)
-    {
+    if wanted.timestamp < 0 && special_since(wanted.timestamp).is_none_or(|since| version < since) {
         return Err(ResponseError::UnsupportedVersion);
     }
     if !node.is_leader {

@@ -85,9 +85,7 @@ impl Refused {
     fn at(mut self, log_start: u64) -> Refused {
         let tells = matches!(
             self.error,
-            ResponseError::InvalidRecord
-                | ResponseError::InvalidTimestamp
-                | ResponseError::UnsupportedCompressionType
+            ResponseError::InvalidRecord | ResponseError::InvalidTimestamp
         );
         if tells {
             self.log_start = wire_offset(log_start);

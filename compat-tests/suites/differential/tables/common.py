@@ -70,7 +70,8 @@ def offset_fetch(group, topic=None, partitions=(0,), **more):
     return {"GroupId": group, "Topics": old, "Groups": [{"GroupId": group, "MemberEpoch": -1, "Topics": topics, **more}]}
 
 
-def join(group, member="", session=10000, protocol_type="consumer", protocols=(("range", b"\0\0"),), **more):
+# Sessions outlast the run: who is in a group must not hang on when a broker is asked.
+def join(group, member="", session=300_000, protocol_type="consumer", protocols=(("range", b"\0\0"),), **more):
     rows = [{"Name": name, "Metadata": data} for name, data in protocols]
     return {
         "GroupId": group, "SessionTimeoutMs": session, "RebalanceTimeoutMs": more.pop("rebalance", 10000), "MemberId": member,
