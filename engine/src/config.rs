@@ -132,16 +132,24 @@ impl QueueOptions {
     }
 }
 
-/// A Kafka topic config this broker knows: name, default as text.
-/// `cleanup.policy`, sizes and times as in Kafka 4.x.
+/// A Kafka topic config this broker knows: name, default as text; all of Kafka 4.3's, and ours.
+/// `cleanup.policy`, sizes and times as in Kafka 4.x. Those of compression levels, throttles and
+/// remote storage are kept and told, and mean nothing here.
 pub const KAFKA_TOPIC_CONFIGS: &[(&str, &str)] = &[
     ("cleanup.policy", "delete"),
+    ("compression.gzip.level", "-1"),
+    ("compression.lz4.level", "9"),
     ("compression.type", "producer"),
+    ("compression.zstd.level", "3"),
     ("delete.retention.ms", "86400000"),
     ("file.delete.delay.ms", "60000"),
     ("flush.messages", "9223372036854775807"),
     ("flush.ms", "9223372036854775807"),
+    ("follower.replication.throttled.replicas", ""),
     ("index.interval.bytes", "4096"),
+    ("leader.replication.throttled.replicas", ""),
+    ("local.retention.bytes", "-2"),
+    ("local.retention.ms", "-2"),
     ("max.compaction.lag.ms", "9223372036854775807"),
     ("max.message.bytes", "1048588"),
     ("message.timestamp.after.max.ms", "3600000"),
@@ -152,6 +160,9 @@ pub const KAFKA_TOPIC_CONFIGS: &[(&str, &str)] = &[
     ("min.insync.replicas", "1"),
     ("preallocate", "false"),
     ("queen.lanes", "on"),
+    ("remote.log.copy.disable", "false"),
+    ("remote.log.delete.on.disable", "false"),
+    ("remote.storage.enable", "false"),
     ("retention.bytes", "-1"),
     ("retention.ms", "604800000"),
     ("segment.bytes", "1073741824"),

@@ -65,6 +65,8 @@ pub(crate) struct PartitionAnswer {
     /// Leader and its epoch, sent from v12 on when the client asked the wrong node.
     pub(crate) leader: Option<(i32, i32)>,
     pub(crate) records: Records,
+    /// Whether the list of aborted transactions is empty and not null.
+    pub(crate) aborted_known: bool,
 }
 
 /// One topic's answer; the name up to v12, the id from v13 on.
@@ -143,8 +145,13 @@ impl Writer {
         if self.version >= 5 {
             self.out.put_i64(partition.log_start);
         }
-        // No aborted transactions.
-        self.put().null_array();
+        // No aborted transactions: null where the partition was read, empty where it was not found
+        // or only committed records were asked for, as in Kafka.
+        if partition.aborted_known {
+            self.put().array(0);
+        } else {
+            self.put().null_array();
+        }
         if self.version >= 11 {
             // No preferred read replica.
             self.out.put_i32(-1);
@@ -235,6 +242,7 @@ mod tests {
             last_stable_offset: 100,
             log_start: 3,
             leader: leader.then_some((2, 9)),
+            aborted_known: index == 9,
             records: records.clone(),
         };
         let topic = |name: &str, partitions| TopicAnswer {
@@ -271,7 +279,7 @@ mod tests {
                 .with_high_watermark(p.high_watermark)
                 .with_last_stable_offset(p.last_stable_offset)
                 .with_log_start_offset(p.log_start)
-                .with_aborted_transactions(None)
+                .with_aborted_transactions(p.aborted_known.then(Vec::new))
                 .with_preferred_read_replica(BrokerId(-1))
                 .with_records(Some(p.records.concat()));
             if let Some((id, epoch)) = p.leader

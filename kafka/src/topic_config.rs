@@ -47,11 +47,20 @@ impl ConfigRow {
 /// The type of a config's value.
 pub(crate) fn kind(name: &str) -> Kind {
     match name {
-        "cleanup.policy" => Kind::List,
+        "cleanup.policy"
+        | "follower.replication.throttled.replicas"
+        | "leader.replication.throttled.replicas" => Kind::List,
         "compression.type" | "message.timestamp.type" | "queen.lanes" => Kind::Text,
-        "preallocate" | "unclean.leader.election.enable" => Kind::Boolean,
+        "preallocate"
+        | "remote.log.copy.disable"
+        | "remote.log.delete.on.disable"
+        | "remote.storage.enable"
+        | "unclean.leader.election.enable" => Kind::Boolean,
         "min.cleanable.dirty.ratio" => Kind::Double,
-        "index.interval.bytes"
+        "compression.gzip.level"
+        | "compression.lz4.level"
+        | "compression.zstd.level"
+        | "index.interval.bytes"
         | "max.message.bytes"
         | "min.insync.replicas"
         | "segment.bytes"
@@ -80,20 +89,33 @@ pub(crate) fn check(name: &str, value: Option<&str>) -> Result<(), String> {
     let int_max = i64::from(i32::MAX);
     let good = match name {
         "cleanup.policy" => {
+            // An empty list means: never cleaned (KIP-1161).
             let mut words = value.split(',').map(str::trim);
-            words.all(|word| matches!(word, "delete" | "compact"))
+            value.trim().is_empty() || words.all(|word| matches!(word, "delete" | "compact"))
         }
         "compression.type" => {
             one_of(&["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
         }
         "message.timestamp.type" => one_of(&["CreateTime", "LogAppendTime"]),
         "queen.lanes" => one_of(&["on", "off"]),
-        "preallocate" | "unclean.leader.election.enable" => one_of(&["true", "false"]),
+        "preallocate" | "unclean.leader.election.enable" => one_of_flags(value),
+        // There is no remote storage to switch on.
+        "remote.storage.enable" => value.trim().eq_ignore_ascii_case("false"),
+        "remote.log.copy.disable" | "remote.log.delete.on.disable" => one_of_flags(value),
+        "compression.gzip.level" => number(1, 9) || number(-1, -1),
+        "compression.lz4.level" => number(1, 17),
+        "compression.zstd.level" => number(-131_072, 22),
+        "follower.replication.throttled.replicas" | "leader.replication.throttled.replicas" => {
+            throttled(value)
+        }
+        "local.retention.bytes" | "local.retention.ms" => number(-2, i64::MAX),
         "min.cleanable.dirty.ratio" => value
             .trim()
             .parse::<f64>()
             .is_ok_and(|ratio| (0.0..=1.0).contains(&ratio)),
-        "retention.ms" | "retention.bytes" => number(-1, i64::MAX),
+        "retention.ms" => number(-1, i64::MAX),
+        // Any negative number is no bound, as in Kafka.
+        "retention.bytes" => number(i64::MIN, i64::MAX),
         "segment.bytes" => number(14, int_max),
         "min.insync.replicas" => number(1, int_max),
         "flush.messages" | "max.compaction.lag.ms" | "segment.ms" => number(1, i64::MAX),
@@ -106,6 +128,24 @@ pub(crate) fn check(name: &str, value: Option<&str>) -> Result<(), String> {
     } else {
         Err(format!("Invalid value {value} for configuration {name}"))
     }
+}
+
+fn one_of_flags(value: &str) -> bool {
+    let value = value.trim();
+    value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false")
+}
+
+/// `*`, or a list of partition and broker pairs, or nothing.
+fn throttled(value: &str) -> bool {
+    let value = value.trim();
+    let is_pair = |pair: &str| {
+        pair.trim()
+            .split_once(':')
+            .is_some_and(|(partition, broker)| {
+                partition.parse::<u32>().is_ok() && broker.parse::<u32>().is_ok()
+            })
+    };
+    value.is_empty() || value == "*" || value.split(',').all(is_pair)
 }
 
 /// The configs of a topic, in the order of their names.
@@ -151,5 +191,6 @@ mod tests {
             assert!(check(name, Some(value)).is_err(), "{name}={value}");
         }
         assert_eq!(check("cleanup.policy", Some("compact,delete")), Ok(()));
+        assert_eq!(check("cleanup.policy", Some("")), Ok(()));
     }
 }

@@ -33,7 +33,8 @@ def now_ms():
 
 def compress(codec, data):
     if codec == GZIP:
-        return gzip.compress(data)
+        # Without the time, so that the same records are the same bytes.
+        return gzip.compress(data, mtime=0)
     if codec == SNAPPY:
         return snappy.compress(data)
     if codec == LZ4:

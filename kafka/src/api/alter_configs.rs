@@ -1,6 +1,7 @@
 //! AlterConfigs, key 33, versions 0-2: replaces all configs of a topic; those not named fall back
-//! to their defaults (case OP-3). Only topics can be altered.
+//! to their defaults (case OP-3). A null value, or a config given twice, is INVALID_REQUEST. Only topics can be altered.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kafka_protocol::ResponseError;
@@ -14,7 +15,7 @@ use queen_engine::outcome::Outcome;
 use crate::api::{Problem, TOPIC};
 use crate::context::Context;
 use crate::dispatch::{Call, Handler};
-use crate::names::text;
+use crate::names::{check_topic, text};
 use crate::topic_config;
 use crate::wire::error_code::{self, Surface};
 
@@ -33,7 +34,8 @@ impl Handler for AlterConfigs {
         for resource in &request.resources {
             let row = AlterConfigsResourceResponse::default()
                 .with_resource_type(resource.resource_type)
-                .with_resource_name(resource.resource_name.clone());
+                .with_resource_name(resource.resource_name.clone())
+                .with_error_message(None);
             rows.push(
                 match alter(&context, resource, request.validate_only).await {
                     Ok(()) => row,
@@ -56,6 +58,26 @@ async fn alter(
     resource: &AlterConfigsResource,
     validate_only: bool,
 ) -> Result<(), Problem> {
+    let invalid = |message: &str| Problem::new(ResponseError::InvalidRequest, message);
+    let null: Vec<&str> = resource
+        .configs
+        .iter()
+        .filter(|config| config.value.is_none())
+        .map(|config| config.name.as_str())
+        .collect();
+    if !null.is_empty() {
+        let message = format!("A null value is not supported for: {}", null.join(", "));
+        return Err(invalid(&message));
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = resource
+        .configs
+        .iter()
+        .find(|config| !seen.insert(config.name.as_str()))
+    {
+        let message = format!("Config {} is given twice", twice.name.as_str());
+        return Err(invalid(&message));
+    }
     let topic = topic_of(context, resource.resource_type, &resource.resource_name)?;
     let mut set = Vec::with_capacity(resource.configs.len());
     for config in &resource.configs {
@@ -81,7 +103,15 @@ pub(super) fn topic_of(context: &Context, kind: i8, name: &str) -> Result<TopicI
         ));
     }
     let found = context.look(|view| view.engine.topics.named(name).map(|topic| topic.id));
-    found.ok_or_else(|| ResponseError::UnknownTopicOrPartition.into())
+    if let Some(topic) = found {
+        return Ok(topic);
+    }
+    check_topic(name)
+        .map_err(|message| Problem::new(ResponseError::InvalidTopicException, &message))?;
+    Err(Problem::new(
+        ResponseError::UnknownTopicOrPartition,
+        &format!("Topic '{name}' does not exist"),
+    ))
 }
 
 /// Logs the change.

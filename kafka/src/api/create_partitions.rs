@@ -1,6 +1,7 @@
 //! CreatePartitions, key 37, versions 0-3: raises the width of topics to a total count. A count
-//! that is not larger is INVALID_PARTITIONS. Lanes keep their order when the width is raised.
+//! that is not larger is INVALID_PARTITIONS, a topic named twice INVALID_REQUEST. Lanes keep their order when the width is raised.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use kafka_protocol::ResponseError;
@@ -12,6 +13,7 @@ use queen_engine::limits::PARTITIONS_MAX;
 use queen_engine::outcome::Outcome;
 
 use crate::api::Problem;
+use crate::api::create_topics::check_replicas;
 use crate::context::Context;
 use crate::dispatch::{Call, Handler};
 use crate::names::text;
@@ -28,9 +30,28 @@ impl Handler for CreatePartitions {
         _call: Call,
         request: CreatePartitionsRequest,
     ) -> CreatePartitionsResponse {
-        let mut rows = Vec::with_capacity(request.topics.len());
+        let mut rows: Vec<CreatePartitionsTopicResult> = Vec::with_capacity(request.topics.len());
+        let mut named: HashMap<&str, usize> = HashMap::new();
         for topic in &request.topics {
-            let row = CreatePartitionsTopicResult::default().with_name(topic.name.clone());
+            *named.entry(topic.name.as_str()).or_default() += 1;
+        }
+        for topic in &request.topics {
+            let row = CreatePartitionsTopicResult::default()
+                .with_name(topic.name.clone())
+                .with_error_message(None);
+            if named
+                .get(topic.name.as_str())
+                .is_some_and(|count| *count > 1)
+            {
+                if !rows.iter().any(|row| row.name == topic.name) {
+                    let message = format!("Topic '{}' is named twice", topic.name.as_str());
+                    rows.push(
+                        row.with_error_code(ResponseError::InvalidRequest.code())
+                            .with_error_message(Some(text(&message))),
+                    );
+                }
+                continue;
+            }
             rows.push(match widen(&context, topic, request.validate_only).await {
                 Ok(()) => row,
                 Err(problem) => row
@@ -60,8 +81,9 @@ async fn widen(
     let (id, width) = found.ok_or(ResponseError::UnknownTopicOrPartition)?;
     let count = u32::try_from(topic.count).unwrap_or(0);
     if count <= width || count > PARTITIONS_MAX {
+        let name = topic.name.as_str();
         let message = format!(
-            "The topic has {width} partitions; the new count must be larger, up to {PARTITIONS_MAX}"
+            "Topic {name} has {width} partitions; the new count must be larger, up to {PARTITIONS_MAX}"
         );
         return Err(Problem::new(ResponseError::InvalidPartitions, &message));
     }
@@ -75,6 +97,9 @@ async fn widen(
             ResponseError::InvalidReplicaAssignment,
             "One assignment per added partition is needed",
         ));
+    }
+    if let Some(given) = &topic.assignments {
+        check_replicas(context, given.iter().map(|row| &row.broker_ids[..]), None)?;
     }
     if validate_only {
         return Ok(());

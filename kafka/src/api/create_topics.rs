@@ -2,11 +2,15 @@
 //!
 //! * A name twice in one request is INVALID_REQUEST for it, and it is not created. Validate-only
 //!   checks all and creates nothing. -1 partitions or replicas mean the broker's default.
+//! * A name that differs from an existing one only in dots and underscores collides with it:
+//!   INVALID_TOPIC_EXCEPTION. Illegal names have the same code; the text names the rule.
+//! * An assignment by hand must name partitions 0, 1, 2, ... and brokers that exist, none twice;
+//!   every topic is on every node all the same.
 //! * A replication factor above the number of nodes is accepted and means all nodes (Kafka
 //!   refuses it): every topic is on every node here anyway.
 //! * v5+ the configs in force; v7 the topic id.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use kafka_protocol::ResponseError;
@@ -14,7 +18,7 @@ use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::create_topics_response::{
     CreatableTopicConfigs, CreatableTopicResult,
 };
-use kafka_protocol::messages::{CreateTopicsRequest, CreateTopicsResponse};
+use kafka_protocol::messages::{BrokerId, CreateTopicsRequest, CreateTopicsResponse};
 use queen_engine::command::Command;
 use queen_engine::config::Origin;
 use queen_engine::limits::PARTITIONS_MAX;
@@ -24,7 +28,7 @@ use uuid::Uuid;
 use crate::api::Problem;
 use crate::context::Context;
 use crate::dispatch::{Call, Handler};
-use crate::names::{is_legal_topic, text};
+use crate::names::{check_topic, collision_form, text};
 use crate::topic_config;
 use crate::wire::error_code::{self, Surface};
 
@@ -39,6 +43,7 @@ impl Handler for CreateTopics {
         call: Call,
         request: CreateTopicsRequest,
     ) -> CreateTopicsResponse {
+        let taken = taken_forms(&context, &request.topics);
         let mut named: HashMap<&str, usize> = HashMap::new();
         for topic in &request.topics {
             *named.entry(topic.name.as_str()).or_default() += 1;
@@ -58,7 +63,7 @@ impl Handler for CreateTopics {
                 }
                 continue;
             }
-            let row = match create(&context, topic, request.validate_only).await {
+            let row = match create(&context, topic, request.validate_only, &taken).await {
                 Ok(made) => describe(&context, call.version, topic, &made),
                 Err(problem) => refused(topic, &problem),
             };
@@ -91,8 +96,9 @@ async fn create(
     context: &Context,
     topic: &CreatableTopic,
     validate_only: bool,
+    taken: &HashMap<String, String>,
 ) -> Result<Made, Problem> {
-    let partitions = check(context, topic)?;
+    let partitions = check(context, topic, taken)?;
     let mut configs = BTreeMap::new();
     for config in &topic.configs {
         topic_config::check(&config.name, config.value.as_deref())
@@ -127,25 +133,24 @@ async fn create(
 }
 
 /// Checks name, width and replicas; the width.
-fn check(context: &Context, topic: &CreatableTopic) -> Result<u32, Problem> {
-    if !is_legal_topic(&topic.name) {
-        return Err(Problem::new(
-            ResponseError::InvalidTopicException,
-            "Topic name is illegal: use letters, digits, '.', '_' and '-', at most 249",
-        ));
-    }
+fn check(
+    context: &Context,
+    topic: &CreatableTopic,
+    taken: &HashMap<String, String>,
+) -> Result<u32, Problem> {
+    check_topic(&topic.name)
+        .map_err(|message| Problem::new(ResponseError::InvalidTopicException, &message))?;
     if context.look(|view| view.engine.topics.named(&topic.name).is_some()) {
         let message = format!("Topic '{}' already exists.", topic.name.as_str());
         return Err(Problem::new(ResponseError::TopicAlreadyExists, &message));
     }
+    if let Some(other) = taken.get(&collision_form(&topic.name)) {
+        let name = topic.name.as_str();
+        let message = format!("Topic '{name}' collides with the existing topic '{other}'");
+        return Err(Problem::new(ResponseError::InvalidTopicException, &message));
+    }
     if !topic.assignments.is_empty() {
-        if topic.num_partitions != -1 || topic.replication_factor != -1 {
-            return Err(Problem::new(
-                ResponseError::InvalidRequest,
-                "Both partitions or replicas and an assignment are given",
-            ));
-        }
-        return Ok(u32::try_from(topic.assignments.len()).unwrap_or(u32::MAX));
+        return assigned(context, topic);
     }
     if topic.replication_factor == 0 || topic.replication_factor < -1 {
         return Err(Problem::new(
@@ -167,6 +172,99 @@ fn check(context: &Context, topic: &CreatableTopic) -> Result<u32, Problem> {
     }
 }
 
+/// Checks an assignment by hand; the number of partitions it makes.
+fn assigned(context: &Context, topic: &CreatableTopic) -> Result<u32, Problem> {
+    if topic.num_partitions != -1 || topic.replication_factor != -1 {
+        return Err(Problem::new(
+            ResponseError::InvalidRequest,
+            "Partitions or replicas are given beside an assignment: both must be -1",
+        ));
+    }
+    let invalid = |message: &str| Problem::new(ResponseError::InvalidReplicaAssignment, message);
+    let mut indexes = BTreeSet::new();
+    for assignment in &topic.assignments {
+        let index = assignment.partition_index;
+        if !indexes.insert(index) {
+            let message = format!("Partition {index} is assigned twice");
+            return Err(invalid(&message));
+        }
+    }
+    let replicas = topic.assignments.iter().map(|row| &row.broker_ids[..]);
+    check_replicas(context, replicas, None)?;
+    let consecutive = (0..).zip(&indexes).all(|(at, index)| at == *index);
+    if !consecutive {
+        return Err(invalid(
+            "The assigned partitions are not numbered 0, 1, 2 and so on",
+        ));
+    }
+    let count = u32::try_from(topic.assignments.len()).unwrap_or(u32::MAX);
+    if count > PARTITIONS_MAX {
+        let message = format!("More than {PARTITIONS_MAX} partitions are assigned");
+        return Err(Problem::new(ResponseError::InvalidPartitions, &message));
+    }
+    Ok(count)
+}
+
+/// Checks the replicas given for each partition: brokers that exist, none twice, and as many for
+/// each (`count`, or as many as for the first).
+pub(super) fn check_replicas<'a>(
+    context: &Context,
+    partitions: impl Iterator<Item = &'a [BrokerId]>,
+    count: Option<usize>,
+) -> Result<(), Problem> {
+    let invalid = |message: String| {
+        Err(Problem::new(
+            ResponseError::InvalidReplicaAssignment,
+            &message,
+        ))
+    };
+    let node = context.node();
+    let mut wanted = count;
+    for replicas in partitions {
+        if replicas.is_empty() {
+            return invalid("The assignment has a partition without a replica".to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        for id in replicas {
+            if !node.brokers.iter().any(|broker| broker.id == id.0) {
+                return invalid(format!(
+                    "The assignment names broker {}, which is unknown",
+                    id.0
+                ));
+            }
+            if !seen.insert(id.0) {
+                return invalid(format!("The assignment names broker {} twice", id.0));
+            }
+        }
+        let wanted = *wanted.get_or_insert(replicas.len());
+        if replicas.len() != wanted {
+            let len = replicas.len();
+            return invalid(format!(
+                "The assignment has a partition with {len} replicas where {wanted} are due"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The existing topics that a wanted one could collide with, by the form of the name in which
+/// dots and underscores are alike. Those of the same request do not count, as in Kafka.
+fn taken_forms(context: &Context, wanted: &[CreatableTopic]) -> HashMap<String, String> {
+    let can_collide = |name: &str| name.contains(['.', '_']);
+    if !wanted.iter().any(|topic| can_collide(&topic.name)) {
+        return HashMap::new();
+    }
+    let forms: HashSet<String> = wanted.iter().map(|t| collision_form(&t.name)).collect();
+    context.look(|view| {
+        let existing = view.engine.topics.iter().map(|topic| &topic.name);
+        existing
+            .filter(|name| can_collide(name))
+            .map(|name| (collision_form(name), name.clone()))
+            .filter(|(form, _)| forms.contains(form))
+            .collect()
+    })
+}
+
 fn describe(
     context: &Context,
     version: i16,
@@ -174,7 +272,9 @@ fn describe(
     made: &Made,
 ) -> CreatableTopicResult {
     let replicas = i16::try_from(context.node().replicas.len()).unwrap_or(i16::MAX);
-    let row = CreatableTopicResult::default().with_name(topic.name.clone());
+    let row = CreatableTopicResult::default()
+        .with_name(topic.name.clone())
+        .with_error_message(None);
     if version < 5 {
         return row;
     }

@@ -17,7 +17,7 @@ use kafka_protocol::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 use crate::api::{BROKER, GROUP, Problem, TOPIC};
 use crate::context::Context;
 use crate::dispatch::{Call, Handler};
-use crate::names::text;
+use crate::names::{check_topic, text};
 use crate::topic_config::{self, ConfigRow, Kind, SOURCE_DEFAULT, SOURCE_STATIC_BROKER};
 
 pub(crate) struct DescribeConfigs;
@@ -36,7 +36,7 @@ impl Handler for DescribeConfigs {
                 .with_resource_type(resource.resource_type)
                 .with_resource_name(resource.resource_name.clone());
             match describe(&context, resource, call.version, request.include_synonyms) {
-                Ok(configs) => row.with_configs(configs).with_error_message(None),
+                Ok(configs) => row.with_configs(configs),
                 Err(problem) => row
                     .with_error_code(problem.error.code())
                     .with_error_message(Some(text(&problem.message))),
@@ -64,7 +64,12 @@ fn describe(
                     .named(&resource.resource_name)
                     .map(topic_config::rows)
             });
-            let rows = rows.ok_or(ResponseError::UnknownTopicOrPartition)?;
+            let Some(rows) = rows else {
+                check_topic(&resource.resource_name).map_err(|message| {
+                    Problem::new(ResponseError::InvalidTopicException, &message)
+                })?;
+                return Err(ResponseError::UnknownTopicOrPartition.into());
+            };
             let rows = rows.into_iter().filter(|row| wanted(row.name));
             Ok(rows.map(|row| of_topic(&row, version, synonyms)).collect())
         }
@@ -107,7 +112,8 @@ fn of_topic(row: &ConfigRow, version: i16, synonyms: bool) -> DescribeConfigsRes
         .with_name(text(row.name))
         .with_value(Some(text(&row.value)))
         .with_config_source(row.source())
-        .with_synonyms(listed);
+        .with_synonyms(listed)
+        .with_documentation(None);
     typed(result, row.kind, version)
 }
 
@@ -174,6 +180,7 @@ fn of_broker(context: &Context, version: i16) -> Vec<DescribeConfigsResourceResu
             .with_name(text(name))
             .with_value(Some(text(&value)))
             .with_read_only(true)
+            .with_documentation(None)
             .with_config_source(SOURCE_STATIC_BROKER);
         typed(result, kind, version)
     };

@@ -36,6 +36,9 @@ use crate::limits;
 use crate::wire::body::{self, MalformedBody};
 use crate::wire::error_code::NONE;
 
+/// `isolation_level` of a client that wants no records of open or aborted transactions.
+const READ_COMMITTED: i8 = 1;
+
 pub(crate) fn header_version(version: i16) -> i16 {
     FetchRequest::header_version(version)
 }
@@ -113,7 +116,8 @@ async fn answer(
     let mut rows = Vec::with_capacity(found.len());
     let mut told = Vec::with_capacity(found.len());
     for (wanted, found) in plan.wanted.iter().zip(found) {
-        let row = render(context, &node, wanted, found);
+        let mut row = render(context, &node, wanted, found);
+        row.aborted_known |= request.isolation_level == READ_COMMITTED && row.error == NONE;
         failed |= row.error != NONE;
         told.push(Told {
             high_watermark: row.high_watermark,
@@ -275,12 +279,11 @@ fn look_at(
         Ok(offset) if (partition.log_start..=partition.next_offset).contains(&offset) => offset,
         _ => {
             // A new leader that has not applied everything yet must not send clients back.
-            found.error = Some(if node.ready {
+            return Err(if node.ready {
                 ResponseError::OffsetOutOfRange
             } else {
                 ResponseError::OffsetNotAvailable
             });
-            return Ok(found);
         }
     };
     if offset == partition.next_offset {
@@ -312,6 +315,10 @@ fn render(context: &Context, node: &NodeView, wanted: &Wanted, found: Found) -> 
         log_start: found.log_start,
         leader: None,
         records: Records::default(),
+        aborted_known: matches!(
+            found.error,
+            Some(ResponseError::UnknownTopicOrPartition | ResponseError::UnknownTopicId)
+        ),
     };
     if matches!(
         found.error,

@@ -1,5 +1,5 @@
 //! IncrementalAlterConfigs, key 44, versions 0-1 (KIP-339): set, delete, append, subtract; the
-//! last two on list configs only. A resource twice in one request, or a config twice in one
+//! last two on list configs only. A null value is INVALID_REQUEST except for delete. A resource twice in one request, or a config twice in one
 //! resource, is INVALID_REQUEST. Only topics can be altered.
 
 use std::collections::HashSet;
@@ -44,7 +44,8 @@ impl Handler for IncrementalAlterConfigs {
             };
             let row = AlterConfigsResourceResponse::default()
                 .with_resource_type(resource.resource_type)
-                .with_resource_name(resource.resource_name.clone());
+                .with_resource_name(resource.resource_name.clone())
+                .with_error_message(None);
             let result = if resources.iter().filter(same).count() > 1 {
                 Err(Problem::new(
                     ResponseError::InvalidRequest,
@@ -73,6 +74,16 @@ async fn alter(
     resource: &AlterConfigsResource,
     validate_only: bool,
 ) -> Result<(), Problem> {
+    let null: Vec<&str> = resource
+        .configs
+        .iter()
+        .filter(|config| config.config_operation != DELETE && config.value.is_none())
+        .map(|config| config.name.as_str())
+        .collect();
+    if !null.is_empty() {
+        let message = format!("A null value is not supported for: {}", null.join(", "));
+        return Err(Problem::new(ResponseError::InvalidRequest, &message));
+    }
     let topic = topic_of(context, resource.resource_type, &resource.resource_name)?;
     let mut seen = HashSet::new();
     let mut set = Vec::with_capacity(resource.configs.len());
@@ -106,19 +117,8 @@ fn changed(
     let given = config.value.as_deref();
     let value = match config.config_operation {
         SET => given.map(str::to_owned),
-        DELETE => {
-            // Its name is checked by a value that fits: the default's check would need one.
-            return match queen_engine::config::KAFKA_TOPIC_CONFIGS
-                .iter()
-                .any(|(known, _)| **known == *config.name)
-            {
-                true => Ok(None),
-                false => Err(invalid(format!(
-                    "Unknown topic config name: {}",
-                    &*config.name
-                ))),
-            };
-        }
+        // Of any name, known or not: what is not set stays unset.
+        DELETE => return Ok(None),
         APPEND | SUBTRACT => {
             if topic_config::kind(&config.name) != Kind::List {
                 let message = format!("{} is not a list", &*config.name);

@@ -1,7 +1,9 @@
 //! InitProducerId, key 22, versions 0-5: ids and epochs of idempotent producers.
 //!
-//! * Without a transactional id (an empty one counts as none, row 62): a new id with epoch 0; v3+
-//!   a producer that names its id and epoch gets the next epoch.
+//! * Without a transactional id: a new id with epoch 0; v3+ a producer that names its id and epoch
+//!   gets the next epoch.
+//! * An empty transactional id is INVALID_REQUEST, as in Kafka 4.3.1; so is an id without its
+//!   epoch, or an epoch without its id.
 //! * With one: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients treat as final. Transactions
 //!   come later.
 
@@ -48,14 +50,15 @@ async fn init(
     version: i16,
     request: &InitProducerIdRequest,
 ) -> Result<(i64, i16), ResponseError> {
-    if request
-        .transactional_id
-        .as_ref()
-        .is_some_and(|id| !id.is_empty())
-    {
-        return Err(ResponseError::TransactionalIdAuthorizationFailed);
+    match &request.transactional_id {
+        Some(id) if id.is_empty() => return Err(ResponseError::InvalidRequest),
+        Some(_) => return Err(ResponseError::TransactionalIdAuthorizationFailed),
+        None => {}
     }
     let (id, epoch) = (*request.producer_id, request.producer_epoch);
+    if version >= 3 && (id == -1) != (epoch == -1) {
+        return Err(ResponseError::InvalidRequest);
+    }
     let known = (version >= 3 && id >= 0 && epoch >= 0).then_some((id, epoch));
     match context.broker.submit(Command::InitProducer { known }).await {
         Ok(Outcome::Producer { id, epoch }) => Ok((id, epoch)),

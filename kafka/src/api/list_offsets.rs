@@ -2,7 +2,8 @@
 //!
 //! * -1 latest: the high watermark, which is also the last stable offset while there are no
 //!   transactions. -2 earliest. -3 (v7) offset of the largest record time. -4 (v8) earliest local:
-//!   the same as -2. -5 (v9) latest tiered: none. -6 (v11) is not listed.
+//!   the same as -2. -5 (v9) latest tiered: none. -6 (v11) is not listed. Below its version a
+//!   special time is UNSUPPORTED_VERSION, for that partition alone.
 //! * A time: the first record at or after it, by the records' own times, not the batch header's
 //!   alone. Nothing found is offset -1, time -1.
 //! * v4+ leader epochs: checked when sent, answered when known.
@@ -49,7 +50,7 @@ impl Handler for ListOffsets {
                     .with_partition_index(wanted.partition_index)
                     .with_offset(-1)
                     .with_timestamp(-1);
-                match find(&context, &node, &topic.name, wanted) {
+                match find(&context, &node, call.version, &topic.name, wanted) {
                     Ok(found) => row
                         .with_offset(found.offset)
                         .with_timestamp(found.timestamp)
@@ -81,12 +82,27 @@ const NOTHING: Found = Found {
     epoch: -1,
 };
 
+/// The first version that knows a special time; `None` for one that no version served here knows.
+fn special_since(time: i64) -> Option<i16> {
+    match time {
+        LATEST | EARLIEST => Some(1),
+        MAX_TIMESTAMP => Some(7),
+        EARLIEST_LOCAL => Some(8),
+        LATEST_TIERED => Some(9),
+        _ => None,
+    }
+}
+
 fn find(
     context: &Context,
     node: &NodeView,
+    version: i16,
     name: &str,
     wanted: &ListOffsetsPartition,
 ) -> Result<Found, ResponseError> {
+    if wanted.timestamp < 0 && special_since(wanted.timestamp).is_none_or(|since| version < since) {
+        return Err(ResponseError::UnsupportedVersion);
+    }
     if !node.is_leader {
         return Err(ResponseError::NotLeaderOrFollower);
     }

@@ -5,6 +5,7 @@
 //!   nothing here.
 //! * Without a generation the group must have no members (row 108); members must be of the
 //!   present generation, and may not commit between join and sync (row 109).
+//! * A negative offset is accepted, as in Kafka, and forgets the position: read back it is -1.
 //! * Metadata up to 4096 bytes, else OFFSET_METADATA_TOO_LARGE for that partition alone.
 
 use std::sync::Arc;
@@ -36,7 +37,7 @@ impl Handler for OffsetCommit {
         _call: Call,
         request: OffsetCommitRequest,
     ) -> OffsetCommitResponse {
-        let mut offsets = Vec::new();
+        let (mut offsets, mut forgotten) = (Vec::new(), Vec::new());
         let admitted = admit(&context, &request);
         let mut topics = Vec::with_capacity(request.topics.len());
         for topic in &request.topics {
@@ -50,8 +51,12 @@ impl Handler for OffsetCommit {
                 let code = match (&admitted, check(known, partition)) {
                     (Err(error), _) => error.code(),
                     (Ok(_), Err(error)) => error.code(),
-                    (Ok(_), Ok(offset)) => {
+                    (Ok(_), Ok(Change::Commit(offset))) => {
                         offsets.push(offset);
+                        NONE
+                    }
+                    (Ok(_), Ok(Change::Forget(topic, partition))) => {
+                        forgotten.push((topic, partition));
                         NONE
                     }
                 };
@@ -66,10 +71,14 @@ impl Handler for OffsetCommit {
                     .with_partitions(rows),
             );
         }
-        if let Ok(protocol_type) = admitted
-            && !offsets.is_empty()
-            && let Err(error) = commit(&context, &request, offsets, protocol_type).await
-        {
+        let done = match admitted {
+            Ok(protocol_type) => {
+                change(&context, &request, offsets, forgotten, protocol_type).await
+            }
+            // Stands in every row already.
+            Err(_) => Ok(()),
+        };
+        if let Err(error) = done {
             let rows = topics.iter_mut().flat_map(|topic| &mut topic.partitions);
             for row in rows.filter(|row| row.error_code == NONE) {
                 row.error_code = error.code();
@@ -96,10 +105,17 @@ fn admit(context: &Context, request: &OffsetCommitRequest) -> Result<String, Res
     )
 }
 
+/// What a partition's row asks for.
+enum Change {
+    Commit(CommitOffset),
+    /// A negative offset: no position, which is what clients make of one they read back.
+    Forget(TopicId, u32),
+}
+
 fn check(
     topic: Option<(TopicId, u32)>,
     partition: &OffsetCommitRequestPartition,
-) -> Result<CommitOffset, ResponseError> {
+) -> Result<Change, ResponseError> {
     let (topic, width) = topic.ok_or(ResponseError::UnknownTopicOrPartition)?;
     let index = u32::try_from(partition.partition_index)
         .ok()
@@ -109,33 +125,45 @@ fn check(
     if metadata.len() > limits::COMMIT_METADATA_BYTES_MAX {
         return Err(ResponseError::OffsetMetadataTooLarge);
     }
-    let offset =
-        u64::try_from(partition.committed_offset).map_err(|_| ResponseError::OffsetOutOfRange)?;
-    Ok(CommitOffset {
+    let Ok(offset) = u64::try_from(partition.committed_offset) else {
+        return Ok(Change::Forget(topic, index));
+    };
+    Ok(Change::Commit(CommitOffset {
         topic,
         partition: index,
         offset,
         leader_epoch: partition.committed_leader_epoch,
         metadata: metadata.to_owned(),
-    })
+    }))
 }
 
-async fn commit(
+async fn change(
     context: &Context,
     request: &OffsetCommitRequest,
     offsets: Vec<CommitOffset>,
+    forgotten: Vec<(TopicId, u32)>,
     protocol_type: String,
 ) -> Result<(), ResponseError> {
     let group = request.group_id.to_string();
-    match context
-        .broker
-        .submit(Command::CommitOffsets {
+    if !offsets.is_empty() {
+        let group = group.clone();
+        let command = Command::CommitOffsets {
             group,
             offsets,
             protocol_type,
-        })
-        .await
-    {
+        };
+        submit(context, command).await?;
+    }
+    let is_stored = context.look(|view| view.engine.groups.get(&group).is_some());
+    if !forgotten.is_empty() && is_stored {
+        let partitions = forgotten;
+        submit(context, Command::ForgetOffsets { group, partitions }).await?;
+    }
+    Ok(())
+}
+
+async fn submit(context: &Context, command: Command) -> Result<(), ResponseError> {
+    match context.broker.submit(command).await {
         Ok(Outcome::Rejected(reject)) => Err(error_code::of_reject(&reject)),
         Ok(_) => Ok(()),
         Err(failure) => Err(error_code::of_failure(&failure, Surface::Group)),

@@ -2,6 +2,9 @@
 //!
 //! * One record batch of format 2 per partition, checked before anything is stored: size, CRC,
 //!   base offset 0, count, no control bit (kafka.md 4.3 rows 49-51). The batch is stored as sent.
+//! * What is wrong: bytes that are no whole batch, or of format 0 or 1, are INVALID_RECORD; an
+//!   unknown format, length or checksum CORRUPT_MESSAGE. A refusal for what the batch says tells
+//!   the start of the log.
 //! * Keys are walked once, for the lanes; `queen.lanes=off` leaves the records unread.
 //! * acks: -1, 0 and 1 all wait for the majority's disk; 0 gets no answer, and an error closes the
 //!   connection. Batches of one connection are handed over in arrival order.
@@ -67,6 +70,29 @@ struct Refused {
     error: ResponseError,
     message: Option<String>,
     records: Vec<(i32, String)>,
+    /// Start of the partition's log, told when what is wrong is what the batch says and not how it
+    /// is framed, as Kafka does; else -1.
+    log_start: i64,
+}
+
+impl Refused {
+    fn with_message(error: ResponseError, message: impl Into<String>) -> Refused {
+        Refused {
+            message: Some(message.into()),
+            ..error.into()
+        }
+    }
+
+    fn at(mut self, log_start: u64) -> Refused {
+        let tells = matches!(
+            self.error,
+            ResponseError::InvalidRecord | ResponseError::InvalidTimestamp
+        );
+        if tells {
+            self.log_start = wire_offset(log_start);
+        }
+        self
+    }
 }
 
 impl From<ResponseError> for Refused {
@@ -75,6 +101,7 @@ impl From<ResponseError> for Refused {
             error,
             message: None,
             records: Vec::new(),
+            log_start: -1,
         }
     }
 }
@@ -82,6 +109,7 @@ impl From<ResponseError> for Refused {
 struct CheckedTopic {
     /// Name and id as the client sent them.
     sent: TopicProduceData,
+    topic: Option<TopicId>,
     partitions: Vec<(i32, Checked)>,
 }
 
@@ -149,7 +177,7 @@ fn prepare(
             let index = partition.index;
             let checked = match &rules {
                 Err(error) => Checked::Refused((*error).into()),
-                Ok(rules) => match check(call.version, rules, partition, now_ms) {
+                Ok(rules) => match check(context, call.version, rules, partition, now_ms) {
                     Err(refused) => Checked::Refused(refused),
                     Ok(batch) => {
                         batches.push(batch);
@@ -163,7 +191,12 @@ fn prepare(
             };
             partitions.push((index, checked));
         }
-        topics.push(CheckedTopic { sent, partitions });
+        let topic = rules.ok().map(|rules| rules.topic);
+        topics.push(CheckedTopic {
+            sent,
+            topic,
+            partitions,
+        });
     }
     topics
 }
@@ -184,6 +217,7 @@ fn rules(context: &Context, call: &Call, sent: &TopicProduceData) -> Result<Rule
 
 /// Checks one partition's records and makes of them what the node appends.
 fn check(
+    context: &Context,
     version: i16,
     rules: &Rules,
     data: PartitionProduceData,
@@ -193,7 +227,29 @@ fn check(
         .ok()
         .filter(|index| *index < rules.width)
         .ok_or(ResponseError::UnknownTopicOrPartition)?;
-    let mut bytes = data.records.unwrap_or_default();
+    let bytes = data.records.unwrap_or_default();
+    check_frame(&bytes)?;
+    check_content(version, rules, partition, bytes, now_ms).map_err(|refused| {
+        refused.at(log_start(context, rules.topic, partition).unwrap_or_default())
+    })
+}
+
+/// Start of a partition's log; `None` when it is gone.
+fn log_start(context: &Context, topic: TopicId, partition: u32) -> Option<u64> {
+    context.look(|view| {
+        let topic = view.engine.topics.get(topic)?;
+        Some(topic.partition(partition)?.log_start)
+    })
+}
+
+/// Checks what the batch says.
+fn check_content(
+    version: i16,
+    rules: &Rules,
+    partition: u32,
+    mut bytes: Bytes,
+    now_ms: i64,
+) -> Result<ProduceBatch, Refused> {
     let mut header = check_batch(version, rules, &bytes)?;
     if rules.log_append_time {
         bytes = batch::with_append_time(&bytes, now_ms).map_err(|e| error_code::of_batch(&e))?;
@@ -230,20 +286,27 @@ fn refusal_of(error: &batch::BatchError) -> Refused {
         error: error_code::of_batch(error),
         message: Some(error.to_string()),
         records: Vec::new(),
+        log_start: -1,
     }
 }
 
-fn check_batch(version: i16, rules: &Rules, bytes: &Bytes) -> Result<BatchHeader, Refused> {
+/// Checks that the bytes are one whole batch of a format that is stored.
+fn check_frame(bytes: &Bytes) -> Result<(), Refused> {
+    let invalid = |message| Refused::with_message(ResponseError::InvalidRecord, message);
     if bytes.is_empty() {
-        return Err(ResponseError::InvalidRecord.into());
+        return Err(invalid("the partition has no records"));
     }
     let first = BatchHeader::parse(bytes).map_err(|error| refusal_of(&error))?;
-    if first.total_len() < bytes.len() {
-        return Err(Refused {
-            message: Some("a partition takes exactly one record batch".into()),
-            ..ResponseError::InvalidRecord.into()
-        });
+    if first.total_len() > bytes.len() {
+        return Err(invalid("the record batch is cut short"));
     }
+    if first.total_len() < bytes.len() {
+        return Err(invalid("a partition takes exactly one record batch"));
+    }
+    Ok(())
+}
+
+fn check_batch(version: i16, rules: &Rules, bytes: &Bytes) -> Result<BatchHeader, Refused> {
     if bytes.len() > rules.bytes_max {
         return Err(ResponseError::MessageTooLarge.into());
     }
@@ -263,10 +326,10 @@ fn check_time(rules: &Rules, header: &BatchHeader, now_ms: i64) -> Result<(), Re
     let too_early = header.base_timestamp >= 0
         && now_ms.saturating_sub(header.base_timestamp) > rules.before_max_ms;
     if too_late || too_early {
-        return Err(Refused {
-            message: Some("record time is out of the topic's bounds".into()),
-            ..ResponseError::InvalidTimestamp.into()
-        });
+        return Err(Refused::with_message(
+            ResponseError::InvalidTimestamp,
+            "record time is out of the topic's bounds",
+        ));
     }
     Ok(())
 }
@@ -285,6 +348,7 @@ fn check_keys(batch: &DecodedBatch) -> Result<(), Refused> {
         error: ResponseError::InvalidRecord,
         message: Some("a compacted topic takes no record without a key".into()),
         records,
+        log_start: -1,
     })
 }
 
@@ -317,7 +381,13 @@ async fn finish(
     for topic in topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for (index, checked) in topic.partitions {
-            let row = render(index, checked, &appended, failure);
+            let mut row = render(index, checked, &appended, failure);
+            if is_of_sequence(row.error_code)
+                && let (Some(topic), Ok(index)) = (topic.topic, u32::try_from(index))
+                && let Some(start) = log_start(&context, topic, index)
+            {
+                row.log_start_offset = wire_offset(start);
+            }
             failed |= row.error_code != 0;
             partitions.push(row);
         }
@@ -347,6 +417,13 @@ async fn finish(
         &response,
         failed,
     )
+}
+
+/// Whether a refusal concerns an idempotent producer's numbering; it tells the start of the log,
+/// by which the client knows whether its batches may have been deleted meanwhile.
+fn is_of_sequence(code: i16) -> bool {
+    code == ResponseError::OutOfOrderSequenceNumber.code()
+        || code == ResponseError::InvalidProducerEpoch.code()
 }
 
 fn render(
@@ -386,6 +463,7 @@ fn render(
                     .with_batch_index_error_message(Some(text(&message)))
             };
             row.with_error_code(refused.error.code())
+                .with_log_start_offset(refused.log_start)
                 .with_error_message(refused.message.as_deref().map(text))
                 .with_record_errors(refused.records.into_iter().map(record).collect())
         }

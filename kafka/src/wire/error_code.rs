@@ -75,8 +75,11 @@ pub(crate) fn of_failure(failure: &Failure, surface: Surface) -> ResponseError {
 pub(crate) fn of_batch(error: &BatchError) -> ResponseError {
     use ResponseError as E;
     match error {
-        BatchError::TooShort | BatchError::Length | BatchError::Crc => E::CorruptMessage,
-        BatchError::Magic(_)
+        BatchError::Length | BatchError::Crc => E::CorruptMessage,
+        // Formats 0 and 1 existed; nothing else ever did.
+        BatchError::Magic(magic) if !(0..=1).contains(magic) => E::CorruptMessage,
+        BatchError::TooShort
+        | BatchError::Magic(_)
         | BatchError::BaseOffset(_)
         | BatchError::Count
         | BatchError::Sequence(_)
