@@ -115,8 +115,8 @@ def cluster_factory(binary, tmp_path):
     """Makes clusters of a test's own; all are gone at its end."""
     made = []
 
-    def make(*options, size=3):
-        cluster = Cluster(tmp_path / f"cluster{len(made)}", *options, size=size)
+    def make(*options, **more):
+        cluster = Cluster(tmp_path / f"cluster{len(made)}", *options, **more)
         made.append(cluster)
         return cluster
 

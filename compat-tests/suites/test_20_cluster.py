@@ -95,6 +95,40 @@ def test_kafka_clients_find_the_leader_from_any_node(trio):
         assert k.list_offset(wire, topic, 0, k.LATEST).error == 6
 
 
+def test_a_consumer_reads_from_the_replica_in_its_rack(cluster_factory):
+    trio = cluster_factory(*SMALL, rack=True).start()
+    trio.in_sync()
+    topic, leader, follower = unique("rack"), trio.leader(), trio.follower()
+    with Connection(trio.kafka) as wire:
+        create_topic(wire, topic, 1)
+        for n in range(50):
+            k.append(wire, topic, 0, [(b"k", b"%d" % n)])
+
+    def fetched(id):
+        with Http(trio.nodes[id].http) as http:
+            text = http.request("GET", "/metrics/prometheus", status=None).text
+        rows = [line for line in text.splitlines() if line.startswith("queen_kafka_fetched_bytes_total")]
+        return sum(float(row.split()[-1]) for row in rows)
+
+    def read_in(rack):
+        before = {id: fetched(id) for id in trio.nodes}
+        reader = ck.Consumer({"bootstrap.servers": trio.bootstrap, "group.id": unique("g"), "client.rack": rack, "auto.offset.reset": "earliest"})
+        reader.assign([ck.TopicPartition(topic, 0, 0)])
+        values = []
+        eventually(lambda: (m := reader.poll(0.2)) and not m.error() and values.append(int(m.value())) or len(values) >= 50, 30, "all is read")
+        assert values == list(range(50))
+        # Also what is written while it waits.
+        with Connection(trio.kafka) as wire:
+            k.append(wire, topic, 0, [(b"k", b"late")])
+        eventually(lambda: (m := reader.poll(0.2)) and not m.error() and m.value() == b"late", 10, "the late one is read")
+        reader.close()
+        return {id for id in trio.nodes if fetched(id) > before[id]}
+
+    assert read_in(f"rack-{follower}") == {follower}
+    with Connection(trio.kafka) as wire:
+        assert k.list_offset(wire, topic, 0, k.LATEST).offset == 51
+
+
 def test_any_node_serves_http(trio):
     queue = unique("any")
     for id, node in trio.nodes.items():

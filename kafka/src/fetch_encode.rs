@@ -64,6 +64,8 @@ pub(crate) struct PartitionAnswer {
     pub(crate) log_start: i64,
     /// Leader and its epoch, sent from v12 on when the client asked the wrong node.
     pub(crate) leader: Option<(i32, i32)>,
+    /// A follower that the client should read this partition from (KIP-392), sent from v11 on.
+    pub(crate) preferred_replica: Option<i32>,
     pub(crate) records: Records,
     /// Whether the list of aborted transactions is empty and not null.
     pub(crate) aborted_known: bool,
@@ -153,8 +155,7 @@ impl Writer {
             self.put().null_array();
         }
         if self.version >= 11 {
-            // No preferred read replica.
-            self.out.put_i32(-1);
+            self.out.put_i32(partition.preferred_replica.unwrap_or(-1));
         }
         self.put().bytes_length(partition.records.len());
         for (header, rest) in &partition.records.parts {
@@ -242,6 +243,7 @@ mod tests {
             last_stable_offset: 100,
             log_start: 3,
             leader: leader.then_some((2, 9)),
+            preferred_replica: leader.then_some(3),
             aborted_known: index == 9,
             records: records.clone(),
         };
@@ -280,7 +282,7 @@ mod tests {
                 .with_last_stable_offset(p.last_stable_offset)
                 .with_log_start_offset(p.log_start)
                 .with_aborted_transactions(p.aborted_known.then(Vec::new))
-                .with_preferred_read_replica(BrokerId(-1))
+                .with_preferred_read_replica(BrokerId(p.preferred_replica.unwrap_or(-1)))
                 .with_records(Some(p.records.concat()));
             if let Some((id, epoch)) = p.leader
                 && version >= 12

@@ -22,6 +22,8 @@ pub(crate) struct Metrics {
     /// Connections closed for malformed or unserved requests.
     pub(crate) protocol_errors: Counter,
     pub(crate) fetch_sessions: Gauge,
+    /// Bytes of record batches in Fetch answers.
+    pub(crate) fetched_bytes: Counter,
     pub(crate) group_members: Gauge,
 }
 
@@ -40,6 +42,7 @@ impl Metrics {
             connections_refused: counter!("queen_kafka_connections_refused_total"),
             protocol_errors: counter!("queen_kafka_protocol_errors_total"),
             fetch_sessions: gauge!("queen_kafka_fetch_sessions"),
+            fetched_bytes: counter!("queen_kafka_fetched_bytes_total"),
             group_members: gauge!("queen_kafka_group_members"),
         }
     }

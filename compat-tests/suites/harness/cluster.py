@@ -18,16 +18,17 @@ def loopback():
 class Cluster:
     """`kafka` is the leader's address and `http` anybody's, so that clients of one broker work on it as they are."""
 
-    def __init__(self, home, *options, size=3):
+    def __init__(self, home, *options, size=3, rack=False):
         self.peers = {id: loopback() for id in range(1, size + 1)}
-        self.options = options
+        self.options, self.rack = options, rack
         self.home = home
         self.nodes = {id: self._node(id) for id in self.peers}
         self.dice = random.Random(1)
 
     def _node(self, id, *extra):
         listed = ",".join(f"{peer}={at}" for peer, at in self.peers.items())
-        return Queen(self.home / f"node{id}", "--node-id", str(id), "--peers", listed, *self.options, *extra)
+        rack = ("--rack", f"rack-{id}") if self.rack else ()
+        return Queen(self.home / f"node{id}", "--node-id", str(id), "--peers", listed, *rack, *self.options, *extra)
 
     # --- life ---
 

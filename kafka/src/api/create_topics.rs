@@ -226,7 +226,7 @@ pub(super) fn check_replicas<'a>(
         }
         let mut seen = BTreeSet::new();
         for id in replicas {
-            if !node.brokers.iter().any(|broker| broker.id == id.0) {
+            if !node.replicas.contains(&id.0) {
                 return invalid(format!(
                     "The assignment names broker {}, which is unknown",
                     id.0

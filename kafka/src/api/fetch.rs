@@ -9,6 +9,9 @@
 //!   entries are applied and there are no transactions yet. An offset outside
 //!   `[log start, end]` is OFFSET_OUT_OF_RANGE, or OFFSET_NOT_AVAILABLE while a new leader has not
 //!   applied everything yet.
+//! * v11+ a client that names its rack is sent to an in-sync follower in that rack when the leader is
+//!   in another (KIP-392); a follower that serves answers such clients from what it has applied, and
+//!   OFFSET_NOT_AVAILABLE beyond that. Older versions read from the leader only.
 //! * v7+ sessions (KIP-227), v12+ the current leader in the answer, v13+ topics by id, v16+ the
 //!   leader's address (KIP-951). Records are never null (KAFKA-18646).
 
@@ -38,6 +41,9 @@ use crate::wire::error_code::NONE;
 
 /// `isolation_level` of a client that wants no records of open or aborted transactions.
 const READ_COMMITTED: i8 = 1;
+
+/// The first version with the client's rack and a preferred replica.
+const RACK_VERSION: i16 = 11;
 
 pub(crate) fn header_version(version: i16) -> i16 {
     FetchRequest::header_version(version)
@@ -111,22 +117,30 @@ async fn answer(
     plan: &Plan,
 ) -> (FetchAnswer, bool) {
     let node = context.node();
-    let found = wait(context, request, plan, &node).await;
+    let reader = Reader {
+        by_rack: version >= RACK_VERSION,
+        closest: closest(&node, version, request),
+    };
+    let found = wait(context, request, plan, &node, reader).await;
     let mut failed = false;
     let mut rows = Vec::with_capacity(found.len());
     let mut told = Vec::with_capacity(found.len());
     for (wanted, found) in plan.wanted.iter().zip(found) {
         let mut row = render(context, &node, wanted, found);
+        row.preferred_replica = reader.closest.filter(|_| row.error == NONE);
         row.aborted_known |= request.isolation_level == READ_COMMITTED && row.error == NONE;
         failed |= row.error != NONE;
         told.push(Told {
             high_watermark: row.high_watermark,
             log_start: row.log_start,
-            error: row.error != NONE,
+            // Either must reach the client, whatever its session knows.
+            error: row.error != NONE || row.preferred_replica.is_some(),
             has_records: !row.records.is_empty(),
         });
         rows.push(row);
     }
+    let bytes: usize = rows.iter().map(|row| row.records.len()).sum();
+    context.metrics.fetched_bytes.increment(bytes as u64);
     let news = context.sessions.finish(plan, &told);
     let misled = rows.iter().any(|row| row.leader.is_some());
     let mut topics: Vec<TopicAnswer> = Vec::new();
@@ -149,6 +163,33 @@ async fn answer(
         },
         failed,
     )
+}
+
+/// How a request may be served.
+#[derive(Clone, Copy)]
+struct Reader {
+    /// Its version knows of reading from followers.
+    by_rack: bool,
+    /// The follower it is sent to.
+    closest: Option<i32>,
+}
+
+/// The follower that a client should read from (KIP-392): in sync and in the client's rack, which is
+/// not the leader's.
+fn closest(node: &NodeView, version: i16, request: &FetchRequest) -> Option<i32> {
+    let rack = request.rack_id.as_str();
+    if version < RACK_VERSION || rack.is_empty() || !node.is_leader {
+        return None;
+    }
+    let mut near = node
+        .brokers
+        .iter()
+        .filter(|broker| broker.rack.as_deref() == Some(rack))
+        .map(|broker| broker.id);
+    if near.clone().any(|id| id == node.id) {
+        return None;
+    }
+    near.find(|id| node.in_sync.contains(id))
 }
 
 /// Adds a row under its topic; rows of one topic that follow each other share an entry.
@@ -177,6 +218,7 @@ async fn wait(
     request: &FetchRequest,
     plan: &Plan,
     node: &NodeView,
+    reader: Reader,
 ) -> Vec<Found> {
     let wait_ms = request.max_wait_ms.clamp(0, limits::FETCH_WAIT_MS_MAX);
     let deadline = tokio::time::sleep(Duration::from_millis(u64::from(wait_ms.unsigned_abs())));
@@ -187,12 +229,12 @@ async fn wait(
         .unwrap_or(0)
         .min(limits::FETCH_BYTES_MAX);
     let topics = context.look(|view| topics_of(context, view, plan));
-    let mut last = false;
+    let mut last = reader.closest.is_some();
     loop {
         // Registered before looking, so that an append in between is not missed.
         let appended = context.broker.appended(&topics);
         let (found, bytes, failed) =
-            context.look(|view| look(context, view, plan, node, bytes_max));
+            context.look(|view| look(context, view, plan, node, reader, bytes_max));
         if last || failed || bytes >= bytes_min || wait_ms == 0 || plan.wanted.is_empty() {
             return found;
         }
@@ -228,14 +270,15 @@ fn look(
     view: View<'_>,
     plan: &Plan,
     node: &NodeView,
+    reader: Reader,
     bytes_max: usize,
 ) -> (Vec<Found>, usize, bool) {
     let mut bytes = 0;
     let mut failed = false;
     let mut all = Vec::with_capacity(plan.wanted.len());
     for wanted in &plan.wanted {
-        let found =
-            look_at(context, view, wanted, node, bytes, bytes_max).unwrap_or_else(Found::failed);
+        let found = look_at(context, view, wanted, node, reader, bytes, bytes_max)
+            .unwrap_or_else(Found::failed);
         failed |= found.error.is_some();
         bytes += found
             .rows
@@ -252,6 +295,7 @@ fn look_at(
     view: View<'_>,
     wanted: &Wanted,
     node: &NodeView,
+    reader: Reader,
     taken: usize,
     bytes_max: usize,
 ) -> Result<Found, ResponseError> {
@@ -265,7 +309,7 @@ fn look_at(
     let partition = topic
         .partition(index)
         .ok_or(ResponseError::UnknownTopicOrPartition)?;
-    if !node.is_leader {
+    if !node.is_leader && !(reader.by_rack && node.ready) {
         return Err(ResponseError::NotLeaderOrFollower);
     }
     check_epoch(node, wanted.leader_epoch)?;
@@ -278,15 +322,17 @@ fn look_at(
     let offset = match u64::try_from(wanted.offset) {
         Ok(offset) if (partition.log_start..=partition.next_offset).contains(&offset) => offset,
         _ => {
-            // A new leader that has not applied everything yet must not send clients back.
-            return Err(if node.ready {
+            // One that has not applied everything yet must not send clients back: a new leader, or a
+            // follower that is asked for what it has not got.
+            let may_come = wanted.offset > found.high_watermark;
+            return Err(if node.ready && (node.is_leader || !may_come) {
                 ResponseError::OffsetOutOfRange
             } else {
                 ResponseError::OffsetNotAvailable
             });
         }
     };
-    if offset == partition.next_offset {
+    if offset == partition.next_offset || reader.closest.is_some() {
         return Ok(found);
     }
     let room = bytes_max
@@ -314,6 +360,7 @@ fn render(context: &Context, node: &NodeView, wanted: &Wanted, found: Found) -> 
         last_stable_offset: found.high_watermark,
         log_start: found.log_start,
         leader: None,
+        preferred_replica: None,
         records: Records::default(),
         aborted_known: matches!(
             found.error,
