@@ -57,6 +57,9 @@ async fn made(client: &mut Client, title: &str) -> Uuid {
     rows[0].topic_id
 }
 
+/// Partitions and the brokers of each.
+type Assignment<'a> = &'a [(i32, &'a [i32])];
+
 fn now_ms() -> i64 {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -145,7 +148,7 @@ async fn assignments_are_judged_as_in_kafka() {
             .with_num_partitions(-1)
             .with_assignments(rows.iter().map(row).collect())
     };
-    let cases: &[(&str, &[(i32, &[i32])], i16)] = &[
+    let cases: &[(&str, Assignment<'_>, i16)] = &[
         ("unknown broker", &[(0, &[7])], 39),
         ("negative broker", &[(0, &[-1])], 39),
         ("broker twice", &[(0, &[1, 1])], 39),
