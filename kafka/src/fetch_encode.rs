@@ -282,8 +282,11 @@ mod tests {
                 .with_last_stable_offset(p.last_stable_offset)
                 .with_log_start_offset(p.log_start)
                 .with_aborted_transactions(p.aborted_known.then(Vec::new))
-                .with_preferred_read_replica(BrokerId(p.preferred_replica.unwrap_or(-1)))
                 .with_records(Some(p.records.concat()));
+            if version >= 11 {
+                let preferred = p.preferred_replica.unwrap_or(-1);
+                data.preferred_read_replica = BrokerId(preferred);
+            }
             if let Some((id, epoch)) = p.leader
                 && version >= 12
             {

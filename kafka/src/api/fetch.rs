@@ -309,7 +309,8 @@ fn look_at(
     let partition = topic
         .partition(index)
         .ok_or(ResponseError::UnknownTopicOrPartition)?;
-    if !node.is_leader && !(reader.by_rack && node.ready) {
+    let serves = node.is_leader || (reader.by_rack && node.ready);
+    if !serves {
         return Err(ResponseError::NotLeaderOrFollower);
     }
     check_epoch(node, wanted.leader_epoch)?;
