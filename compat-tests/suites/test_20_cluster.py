@@ -4,6 +4,9 @@ import json
 import os
 import random
 import shutil
+import signal
+import socket
+import subprocess
 import threading
 import time
 
@@ -12,11 +15,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness import kafka as k
 from harness import load
-from harness.broker import run
+from harness.broker import BINARY, REPO, run
 from harness.http import Http, unique
 from harness.kafka import create_topic
 from harness.polling import eventually
-from harness.wire import Connection
+from harness.wire import Connection, DeleteTopics
 
 SMALL = ("--segment-bytes", "1048576", "--default-partitions", "4")
 KILLS = int(os.environ.get("CLUSTER_KILLS", "9"))
@@ -242,3 +245,79 @@ def test_a_wiped_node_is_taken_in_again_by_command(trio):
     eventually(lambda: trio.leader() == victim, 20, "it leads")
     with Connection(trio.kafka) as wire:
         assert len(k.read_all(wire, topic, 0)) == 20
+
+
+@pytest.mark.timeout(300)
+def test_a_node_that_lacks_what_is_gone_fetches_files_and_starts_again(cluster_factory):
+    """The others write, delete and purge while one is away; it comes back by itself, in one start."""
+    trio = cluster_factory("--segment-bytes", "16777216").start()
+    away = trio.follower()
+    node, noise = trio.nodes[away], os.urandom(1_000_000)
+    assert node.stop(limit=10) == 0
+    kept = unique("kept")
+    with Connection(trio.kafka, 60) as wire:
+
+        def first_index():
+            with Http(trio.nodes[trio.leader()].http) as http:
+                text = http.request("GET", "/metrics/prometheus", status=None).text
+            return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith("queen_log_first_index "))
+
+        for turn in range(12):
+            bulk = create_topic(wire, unique("bulk"), 1)
+            for n in range(300):
+                k.append(wire, bulk, 0, [(b"k%d" % n, noise)])
+            wire.call(DeleteTopics, 4, names=[bulk], timeout=30000)
+            if first_index() > 500:
+                break
+        assert first_index() > 500, "nothing was ever purged"
+        create_topic(wire, kept, 1)
+        for n in range(20):
+            k.append(wire, kept, 0, [(b"k%d" % n, b"%d" % n)])
+    node.start(limit=90)
+    assert "starts again with the files" in node.stderr()
+    trio.in_sync()
+    code, out, err = trio.command("transfer", str(away), at=trio.leader())
+    assert code == 0, (out, err)
+    eventually(lambda: trio.leader() == away, 20, "it leads")
+    with Connection(trio.kafka) as wire:
+        assert [int(r.value) for r in k.read_all(wire, kept, 0)] == list(range(20))
+
+
+def free_ports():
+    """The first of three free ports in a row."""
+    for base in random.sample(range(20_000, 32_000, 3), 200):
+        taken = []
+        try:
+            for port in range(base, base + 3):
+                taken.append(socket.create_server(("127.0.0.1", port)))
+            return base
+        except OSError:
+            continue
+        finally:
+            for server in taken:
+                server.close()
+    raise AssertionError("no free ports")
+
+
+def test_the_local_cluster_starts_shows_itself_and_stops(binary, tmp_path):
+    env = {**os.environ, "QUEEN_BIN": str(BINARY), **{name: str(free_ports()) for name in ("KAFKA_PORT", "HTTP_PORT", "RAFT_PORT")}}
+    script = subprocess.Popen(
+        [str(REPO / "docker" / "local-cluster"), str(tmp_path / "three")], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        shown = []
+        for line in script.stdout:
+            shown.append(line)
+            if "Ctrl-C" in line:
+                break
+        rows = [line for line in shown if " yes " in line]
+        assert len(rows) == 3 and "quorum yes" in "".join(shown), shown
+        seen = AdminClient({"bootstrap.servers": f"127.0.0.1:{env['KAFKA_PORT']}"}).list_topics(timeout=10)
+        assert set(seen.brokers) == {1, 2, 3}
+        script.send_signal(signal.SIGTERM)
+        script.wait(20)
+        pattern = str(tmp_path / "three")
+        assert subprocess.run(["pgrep", "-f", pattern], capture_output=True).stdout == b"", "a node is still there"
+    finally:
+        script.kill()
+        subprocess.run(["pkill", "-9", "-f", str(tmp_path / "three")])
+        script.stdout.close()

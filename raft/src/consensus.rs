@@ -441,8 +441,11 @@ impl Replicator for Consensus {
             return false;
         }
         if !role.is_leader {
-            return self.served.heard.last().is_some_and(|(at, committed)| {
-                at.elapsed() < HEARD_LATELY && role.committed + LAG_MAX >= committed
+            // A node that comes back serves when it has what was there before it came.
+            return self.served.heard.told().is_some_and(|told| {
+                told.at.elapsed() < HEARD_LATELY
+                    && role.committed >= told.first
+                    && role.committed + LAG_MAX >= told.last
             });
         }
         if is_sole_voter(&self.raft, self.id) {

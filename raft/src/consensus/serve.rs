@@ -25,19 +25,34 @@ pub struct Served {
     pub heard: Arc<Heard>,
 }
 
-/// When the leader was heard last, and how far it said the log is committed.
+/// What a follower was told of how far the log is committed.
 #[derive(Default)]
-pub struct Heard(Mutex<Option<(Instant, u64)>>);
+pub struct Heard(Mutex<Option<Told>>);
+
+/// The first and the last that was told since this node started.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// When the leader was heard last.
+    pub at: Instant,
+    /// Commit index as it was told first.
+    pub first: u64,
+    /// Commit index as it was told last.
+    pub last: u64,
+}
 
 impl Heard {
     fn note(&self, commit: Option<u64>) {
+        let commit = commit.unwrap_or(0);
         let mut heard = self.0.lock();
-        let known = heard.map_or(0, |(_, commit)| commit);
-        *heard = Some((Instant::now(), commit.unwrap_or(0).max(known)));
+        *heard = Some(Told {
+            at: Instant::now(),
+            first: heard.map_or(commit, |told| told.first),
+            last: heard.map_or(commit, |told| told.last.max(commit)),
+        });
     }
 
-    /// When, and the commit index.
-    pub fn last(&self) -> Option<(Instant, u64)> {
+    /// What was told; `None` as long as no leader was heard.
+    pub fn told(&self) -> Option<Told> {
         *self.0.lock()
     }
 }
